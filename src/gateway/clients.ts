@@ -1,0 +1,135 @@
+/**
+ * Owns: who is asking: the agents that were seen, told apart as well as a transport without sessions allows.
+ * Leaves to others: what a caller's identity means for an operation (src/replay), which tokens exist (core.ts).
+ */
+import type { IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
+import type { Caller } from "../operations/model.ts";
+import { isObject } from "./messages.ts";
+
+/** A client as a person may see it. */
+export interface SeenClient {
+  readonly name: string;
+  readonly version?: string;
+  /** The name of the token it used (TCP). */
+  readonly token?: string;
+  /** The hosted servers it has asked. */
+  readonly servers: readonly string[];
+  /** Milliseconds since the epoch. */
+  readonly lastUse: number;
+}
+
+/** What the faces know of the client behind a request. */
+export interface Client {
+  /** Equal for requests that cannot be told apart: same token, same self-given name, same User-Agent. */
+  readonly key: string;
+  readonly name: string;
+  readonly version?: string;
+  readonly token?: string;
+  /** What it declared in its last `initialize`; undefined before one was seen. */
+  readonly capabilities?: Readonly<Record<string, unknown>>;
+  readonly servers: Set<string>;
+  lastUse: number;
+  /** The level of its last `logging/setLevel`, where the gateway keeps it (legacy agent, 2026-07-28 server). */
+  logLevel?: unknown;
+}
+
+/** A client that the user configured through us (the stdio bridge, a copied snippet) may name itself with this header. */
+export const clientHeader = "mcp-safe-replay-client";
+
+const maxClients = 200;
+const maxText = 200;
+
+export class Clients {
+  readonly #byKey = new Map<string, Client>();
+  readonly #bySocket = new WeakMap<Socket, Client>();
+  readonly #now: () => number;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  /** The client of this request; its last use is now. */
+  identify(request: IncomingMessage, token: string | undefined, server: string): Client {
+    const selfName = text(request.headers[clientHeader]);
+    const userAgent = text(request.headers["user-agent"]);
+    const key = JSON.stringify([token ?? "", selfName ?? "", userAgent ?? ""]);
+    const onSocket = this.#bySocket.get(request.socket);
+    let client = onSocket?.key === key ? onSocket : this.#byKey.get(key);
+    if (client === undefined) {
+      client = {
+        key,
+        name: selfName ?? userAgent ?? "unnamed client",
+        ...(token === undefined ? {} : { token }),
+        servers: new Set(),
+        lastUse: 0,
+      };
+    }
+    client.lastUse = this.#now();
+    client.servers.add(server);
+    this.#remember(client);
+    return client;
+  }
+
+  /** Records what an `initialize` said, for this connection and for whoever cannot be told apart from it. */
+  initialized(request: IncomingMessage, before: Client, clientInfo: unknown, capabilities: unknown): Client {
+    const info = isObject(clientInfo) ? clientInfo : {};
+    const version = text(info["version"]);
+    const client: Client = {
+      key: before.key,
+      name: text(info["title"]) ?? text(info["name"]) ?? before.name,
+      ...(version === undefined ? {} : { version }),
+      ...(before.token === undefined ? {} : { token: before.token }),
+      ...(isObject(capabilities) ? { capabilities } : {}),
+      servers: before.servers,
+      lastUse: this.#now(),
+    };
+    this.#bySocket.set(request.socket, client);
+    this.#remember(client);
+    return client;
+  }
+
+  list(): readonly SeenClient[] {
+    return [...this.#byKey.values()]
+      .map((client) => ({
+        name: client.name,
+        ...(client.version === undefined ? {} : { version: client.version }),
+        ...(client.token === undefined ? {} : { token: client.token }),
+        servers: [...client.servers],
+        lastUse: client.lastUse,
+      }))
+      .sort((a, b) => b.lastUse - a.lastUse);
+  }
+
+  #remember(client: Client): void {
+    this.#byKey.delete(client.key);
+    this.#byKey.set(client.key, client);
+    const [oldest] = this.#byKey.keys();
+    if (this.#byKey.size > maxClients && oldest !== undefined) this.#byKey.delete(oldest);
+  }
+}
+
+/**
+ * Who asked, as it is recorded with the operation.
+ * `_meta` keys: PLATFORM.md "VS Code as a client of the gateway"; `traceparent` is W3C Trace Context.
+ */
+export function callerOf(client: Client, params: Readonly<Record<string, unknown>> | undefined): Caller {
+  const meta = params?.["_meta"];
+  const field = (key: string) => (isObject(meta) ? text(meta[key]) : undefined);
+  const conversationId = field("vscode.conversationId");
+  const requestId = field("vscode.requestId");
+  const traceparent = field("traceparent");
+  return {
+    client: client.name,
+    ...(conversationId === undefined ? {} : { conversationId }),
+    ...(requestId === undefined ? {} : { requestId }),
+    ...(traceparent === undefined ? {} : { traceparent }),
+  };
+}
+
+/** A short printable text, or undefined. */
+export function text(value: unknown): string | undefined {
+  if (typeof value !== "string") return undefined;
+  const clean = value.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, "").trim();
+  return clean === "" ? undefined : clean.slice(0, maxText);
+}

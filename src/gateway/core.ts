@@ -1,0 +1,149 @@
+/**
+ * Owns: the one place that puts the parts together (journal, hosted servers, call manager, gateway), for the extension and the
+ * command line program alike.
+ * Leaves to others: where settings, trust and log lines come from and go to.
+ */
+import { systemClock, type Clock } from "../clock.ts";
+import { sameDefinition, type ServerDefinition } from "../hosting/definitions.ts";
+import type { HostedServer, ServerLogLine } from "../hosting/hosted-server.ts";
+import { createHostedServer } from "../hosting/server-host.ts";
+import type { Journal } from "../operations/journal.ts";
+import { openSqliteJournal } from "../operations/sqlite-journal.ts";
+import { CallManager } from "../replay/call-manager.ts";
+import type { Calls } from "../replay/calls.ts";
+import { withoutKeyArgument, type Contracts } from "../replay/contracts.ts";
+import type { ReplaySettings } from "../replay/settings.ts";
+import type { TrustSource } from "../trust/trust.ts";
+import { agentCapabilities, createGateway, type Gateway, type Listen } from "./gateway.ts";
+
+export interface CoreOptions {
+  readonly journalDir: string;
+  readonly listen: Listen;
+  /** Bearer token for TCP; undefined on a private socket, or when the person asked for none. */
+  readonly token?: string;
+  readonly trust: TrustSource;
+  /** Read at use. */
+  readonly settings: () => ReplaySettings;
+  /** The user's own; read at use. */
+  readonly contracts: () => Contracts;
+  /** `server` undefined: the program's own line. Lines hold no tool arguments, secrets or transport text of calls. */
+  readonly log: (server: string | undefined, line: ServerLogLine) => void;
+  readonly clientInfo: { readonly name: string; readonly version: string };
+  readonly clock?: Clock;
+  readonly random?: () => number;
+}
+
+export interface Core {
+  readonly journal: Journal;
+  readonly calls: Calls;
+  readonly servers: ReadonlyMap<string, HostedServer>;
+  readonly gateway: Gateway;
+  /** Hosts exactly these servers: new ones are added, missing ones end, changed ones are restarted, the rest is left alone. */
+  setDefinitions(definitions: ReadonlyMap<string, ServerDefinition>): Promise<void>;
+  /** Any server's status or tools, or the set of servers, changed. */
+  onDidChangeServers(listener: () => void): () => void;
+  dispose(): Promise<void>;
+}
+
+/**
+ * Starts the gateway. A journal that cannot be opened does not stop it: its `problem` says why calls are refused.
+ * @throws GatewayError when the socket or port cannot be had
+ */
+export async function createCore(options: CoreOptions): Promise<Core> {
+  const clock = options.clock ?? systemClock;
+  const random = options.random ?? Math.random;
+  const journal = openSqliteJournal({ directory: options.journalDir });
+  const servers = new Map<string, HostedServer>();
+  const listeners = new Set<() => void>();
+  const changed = (): void => {
+    for (const listener of listeners) listener();
+  };
+  const calls = new CallManager({
+    journal,
+    servers: () => servers,
+    trust: options.trust,
+    settings: options.settings,
+    contracts: options.contracts,
+    clock,
+    random,
+    log: (server, text) => options.log(server === "" ? undefined : server, { level: "info", text }),
+  });
+
+  let gateway: Gateway;
+  try {
+    gateway = await createGateway({
+      listen: options.listen,
+      ...(options.token === undefined ? { noToken: true } : { tokens: [options.token] }),
+      servers: () => servers,
+      calls,
+      trust: options.trust,
+      shownTool: (server, tool) => withoutKeyArgument(tool, options.contracts().get(server)?.get(tool.name)),
+      log: (line) => options.log(undefined, line),
+    });
+  } catch (error) {
+    await journal.close();
+    throw error;
+  }
+
+  const add = (name: string, definition: ServerDefinition): void => {
+    const server = createHostedServer({
+      name,
+      definition,
+      clock,
+      random,
+      clientInfo: options.clientInfo,
+      capabilities: agentCapabilities,
+    });
+    let wasConnected = false;
+    server.onDidChange(() => {
+      const connected = server.status.state === "connected";
+      // What was lost before may be found now: by its cursor, its task, or the contract's lookup.
+      if (connected && !wasConnected) void calls.revisit(server);
+      wasConnected = connected;
+      changed();
+    });
+    server.onDidChangeTools(changed);
+    server.onLog((line) => options.log(name, line));
+    servers.set(name, server);
+  };
+
+  return {
+    journal,
+    calls,
+    servers,
+    gateway,
+    async setDefinitions(definitions) {
+      const ending: Promise<void>[] = [];
+      for (const [name, server] of servers) {
+        const wanted = definitions.get(name);
+        if (wanted !== undefined && sameDefinition(wanted, server.definition)) continue;
+        servers.delete(name);
+        ending.push(server.dispose());
+      }
+      for (const [name, definition] of definitions) if (!servers.has(name)) add(name, definition);
+      gateway.serversChanged();
+      changed();
+      await Promise.all(ending);
+      // An answer that can still be fetched is worth a connection; a failure to make one shows in the server's status.
+      for (const name of await calls.serversToRevisit())
+        void servers
+          .get(name)
+          ?.connect()
+          .catch(() => undefined);
+    },
+    onDidChangeServers(listener) {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    async dispose() {
+      listeners.clear();
+      // The servers end first, so that every call still under way is answered before its caller's connection is closed.
+      calls.stopFurtherAttempts();
+      await Promise.all([...servers.values()].map((server) => server.dispose()));
+      await gateway.close();
+      await calls.dispose();
+      servers.clear();
+      await journal.close();
+    },
+  };
+}

@@ -1,0 +1,626 @@
+/**
+ * Owns: the gateway's socket, pipe or port: who may use it, what it refuses before anything is read, and the address of each hosted server.
+ * Leaves to others: MCP itself (legacy-face.ts, modern-face.ts), tokens and where the socket lies (core.ts), calls (src/replay).
+ */
+import { createHash, timingSafeEqual } from "node:crypto";
+import { chmod, lstat, mkdir, rm } from "node:fs/promises";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { connect, type AddressInfo, type Socket } from "node:net";
+import { dirname } from "node:path";
+import type { Duplex } from "node:stream";
+import type { ListedTool } from "../hosting/connection.ts";
+import type { HostedServer, ServerLogLine } from "../hosting/hosted-server.ts";
+import type { Calls } from "../replay/calls.ts";
+import type { TrustSource } from "../trust/trust.ts";
+import { Clients, type SeenClient } from "./clients.ts";
+import { metaKeys, modernVersion } from "./envelope.ts";
+import { errorMessage, refuse } from "./exchange.ts";
+import { FairQueue } from "./fair-queue.ts";
+import type { FaceServices } from "./forward.ts";
+import { LegacyFace, type AgentRequest } from "./legacy-face.ts";
+import { isObject, readMessages, type ReadBody } from "./messages.ts";
+import { ModernFace } from "./modern-face.ts";
+import { ServerHub } from "./server-hub.ts";
+import { faults, type Fault } from "./texts.ts";
+
+/**
+ * The client capabilities that a hosted server may be told of when it is connected: the gateway carries these requests to the agent whose
+ * call caused them, and answers with an error when that agent cannot. (2025-11-25, "Client features"; tasks of the client's are not carried.)
+ */
+export const agentCapabilities = {
+  elicitation: { form: {}, url: {} },
+  sampling: { tools: {}, context: {} },
+  roots: { listChanged: true },
+} as const;
+
+/** A secret that lets one client in; its name is shown, the secret never. */
+export interface GatewayToken {
+  readonly name: string;
+  readonly token: string;
+}
+
+export interface UnixListen {
+  readonly kind: "unix";
+  /** The socket's path in a folder of its own (made with mode 0700), or a Windows pipe `\\.\pipe\…`. */
+  readonly path: string;
+}
+export interface TcpListen {
+  readonly kind: "tcp";
+  readonly host: "127.0.0.1";
+  /** 0: a free one. */
+  readonly port: number;
+  /** Further origins of web pages that may use it, for example `http://localhost:6274`. */
+  readonly allowedOrigins?: readonly string[];
+}
+export type Listen = UnixListen | TcpListen;
+
+/** The secrets that let clients in, with or without names; a function is read at each request, so that a client can be revoked. */
+export type Tokens = readonly (string | GatewayToken)[] | (() => readonly (string | GatewayToken)[]);
+
+export interface GatewayLimits {
+  /** Bytes of one request body. */
+  readonly bodyBytes: number;
+  /** Bytes of all request bodies that are being read at once. */
+  readonly allBodiesBytes: number;
+  /** Bytes of one request's headers. */
+  readonly headerBytes: number;
+  /** Connections open at once. */
+  readonly connections: number;
+  /** tools/call requests under way at once (and as many other requests). */
+  readonly concurrent: number;
+  /** Requests waiting for a place beyond those. */
+  readonly waiting: number;
+  /** Milliseconds for the headers of a request. */
+  readonly headersTimeoutMs: number;
+  /** Milliseconds for its body. */
+  readonly bodyTimeoutMs: number;
+  /** Milliseconds a request other than a tools/call may take at the server; 0: no limit. */
+  readonly requestTimeoutMs: number;
+}
+
+export const defaultLimits: GatewayLimits = {
+  bodyBytes: 64 * 1024 * 1024,
+  allBodiesBytes: 512 * 1024 * 1024,
+  headerBytes: 32 * 1024,
+  connections: 2048,
+  concurrent: 512,
+  waiting: 4096,
+  headersTimeoutMs: 10_000,
+  bodyTimeoutMs: 60_000,
+  requestTimeoutMs: 600_000,
+};
+
+export interface GatewayOptions {
+  readonly listen: Listen;
+  /** Every request needs one of these as a bearer token. A port needs them, or `noToken`; a private socket may do without. */
+  readonly tokens?: Tokens;
+  /** Opens a port to every local program. Only a person's explicit word can ask for this. */
+  readonly noToken?: boolean;
+  /** Read at each request: definitions change. */
+  servers(): ReadonlyMap<string, HostedServer>;
+  readonly calls: Pick<Calls, "call">;
+  readonly trust: TrustSource;
+  /** How agents see a tool of this server's, when that differs from what the server lists; read at each tools/list. */
+  shownTool?(server: string, tool: ListedTool): ListedTool;
+  /** Never arguments, secrets or an upstream's transport text. */
+  log(line: ServerLogLine): void;
+  /** Milliseconds between keep-alive comments on a stream. */
+  readonly keepAliveMs?: number;
+  readonly limits?: Partial<GatewayLimits>;
+  /** Milliseconds since the epoch. */
+  readonly now?: () => number;
+}
+
+export interface Gateway {
+  /** `http://127.0.0.1:PORT` or `unix:PATH`. */
+  readonly listening: string;
+  /** A hosted server's URL on a port; on a socket or pipe the path of its URL, `/servers/NAME/mcp`. */
+  urlOf(name: string): string;
+  /** The clients that were seen, latest first. */
+  clients(): readonly SeenClient[];
+  /** To be called when `servers()` gives other servers than before: the gateway then serves messages that belong to no request. */
+  serversChanged(): void;
+  /** Tells agents that they see other tools now (trust was granted or withdrawn); of one server, or of all. */
+  announceTools(name?: string): void;
+  /**
+   * Stops listening, ends the standing streams, waits for answers that are under way, then cuts the rest.
+   * @param graceMs milliseconds to wait (default 2000)
+   */
+  close(graceMs?: number): Promise<void>;
+}
+
+export class GatewayError extends Error {
+  readonly code:
+    "socket-taken" | "socket-path" | "folder-not-private" | "port-taken" | "no-permission" | "no-token" | "listen-failed";
+
+  constructor(code: GatewayError["code"], message: string) {
+    super(message);
+    this.name = "GatewayError";
+    this.code = code;
+  }
+}
+
+/** sockaddr_un has 104 bytes on macOS, 108 on Linux, with the final zero. */
+const maxSocketPath = 103;
+const localHosts: ReadonlySet<string> = new Set(["127.0.0.1", "localhost", "[::1]"]);
+
+/**
+ * Opens the gateway.
+ * @throws GatewayError when it cannot listen: the socket belongs to a live process, its folder is not private, the port is taken
+ */
+export async function createGateway(options: GatewayOptions): Promise<Gateway> {
+  const gateway = new GatewayServer(options);
+  await gateway.listen();
+  return gateway;
+}
+
+class GatewayServer implements Gateway {
+  readonly #options: GatewayOptions;
+  readonly #limits: GatewayLimits;
+  readonly #services: FaceServices;
+  readonly #legacy: LegacyFace;
+  readonly #http: Server;
+  readonly #hubs = new Map<HostedServer, ServerHub>();
+  readonly #sockets = new Set<Socket>();
+  readonly #clients: Clients;
+  #modern: ModernFace | undefined;
+  #listening = "";
+  #closing: Promise<void> | undefined;
+  readonly #bodies = { bytes: 0 };
+  #underWay = 0;
+  #idle: (() => void) | undefined;
+
+  constructor(options: GatewayOptions) {
+    this.#options = options;
+    this.#limits = { ...defaultLimits, ...options.limits };
+    this.#clients = new Clients(options.now ?? Date.now);
+    const { concurrent, waiting } = this.#limits;
+    this.#services = {
+      calls: options.calls,
+      trust: options.trust,
+      clients: this.#clients,
+      keepAliveMs: options.keepAliveMs ?? 15_000,
+      requestTimeoutMs: this.#limits.requestTimeoutMs,
+      callQueue: new FairQueue(concurrent, waiting),
+      requestQueue: new FairQueue(concurrent, waiting),
+      queueLimit: waiting,
+      shownTool: (server, tool) => options.shownTool?.(server, tool) ?? tool,
+      log: (line) => options.log(line),
+    };
+    this.#legacy = new LegacyFace(this.#services);
+    this.#http = this.#createServer();
+  }
+
+  get listening(): string {
+    return this.#listening;
+  }
+
+  urlOf(name: string): string {
+    const path = `/servers/${encodeURIComponent(name)}/mcp`;
+    return this.#options.listen.kind === "tcp" ? `${this.#listening}${path}` : path;
+  }
+
+  clients(): readonly SeenClient[] {
+    return this.#clients.list();
+  }
+
+  serversChanged(): void {
+    this.#dropGone();
+    for (const server of this.#options.servers().values()) this.#hubOf(server);
+  }
+
+  announceTools(name?: string): void {
+    for (const hub of this.#hubs.values()) if (name === undefined || hub.server.name === name) hub.announceTools();
+  }
+
+  async listen(): Promise<void> {
+    const { listen } = this.#options;
+    if (listen.kind === "tcp") {
+      const { tokens, noToken } = this.#options;
+      if (noToken !== true && (tokens === undefined || (typeof tokens !== "function" && tokens.length === 0))) {
+        throw new GatewayError("no-token", "A port needs at least one bearer token, or must be opened without one explicitly.");
+      }
+      await listenOn(this.#http, { host: listen.host, port: listen.port });
+      this.#listening = `http://${listen.host}:${(this.#http.address() as AddressInfo).port}`;
+    } else if (isPipe(listen.path)) {
+      await listenOn(this.#http, { path: listen.path });
+      this.#listening = `unix:${listen.path}`;
+    } else {
+      const { path } = listen;
+      if (Buffer.byteLength(path) > maxSocketPath) {
+        throw new GatewayError("socket-path", `The socket's path is longer than ${maxSocketPath} bytes.`);
+      }
+      await makePrivateFolder(dirname(path));
+      await oneAtATime(path, async () => {
+        await clearStaleSocket(path);
+        await listenOn(this.#http, { path });
+        await chmod(path, 0o600);
+      });
+      this.#listening = `unix:${listen.path}`;
+    }
+    this.serversChanged();
+  }
+
+  close(graceMs = 2000): Promise<void> {
+    this.#closing ??= this.#close(graceMs);
+    return this.#closing;
+  }
+
+  async #close(graceMs: number): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#http.close(() => resolve()));
+    this.#http.closeIdleConnections();
+    for (const hub of this.#hubs.values()) hub.dispose();
+    this.#hubs.clear();
+    this.#modern?.close();
+    if (this.#underWay > 0 && graceMs > 0) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, graceMs);
+        this.#idle = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+    }
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+  }
+
+  #createServer(): Server {
+    const { headerBytes, headersTimeoutMs, bodyTimeoutMs, connections } = this.#limits;
+    const server = createServer(
+      {
+        maxHeaderSize: headerBytes,
+        headersTimeout: headersTimeoutMs,
+        // A net under the gateway's own body clock, which gives the clearer answer.
+        requestTimeout: headersTimeoutMs + bodyTimeoutMs * 2,
+        connectionsCheckingInterval: Math.min(1000, Math.max(50, headersTimeoutMs / 4)),
+        // An agent's pooled connection must not close under its next request.
+        keepAliveTimeout: 600_000,
+        keepAlive: true,
+      },
+      (request, response) => {
+        this.#underWay += 1;
+        response.on("close", () => {
+          this.#underWay -= 1;
+          if (this.#underWay === 0) this.#idle?.();
+        });
+        this.#handle(request, response).catch(() => {
+          this.#options.log({ level: "error", text: "a request could not be handled" });
+          if (response.headersSent) response.destroy();
+          else refuse(response, { ...faults.internal(), status: 500 });
+        });
+      },
+    );
+    server.timeout = 0;
+    server.on("connection", (socket) => {
+      this.#sockets.add(socket);
+      socket.on("close", () => this.#sockets.delete(socket));
+      if (this.#sockets.size > connections) endRaw(socket, faults.connections(connections));
+    });
+    server.on("clientError", (error: NodeJS.ErrnoException, socket: Duplex) => {
+      const fault =
+        error.code === "HPE_HEADER_OVERFLOW"
+          ? faults.headersTooLarge()
+          : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
+            ? faults.requestTimeout()
+            : faults.http();
+      endRaw(socket, fault);
+    });
+    server.on("error", () => this.#options.log({ level: "error", text: "the gateway's socket failed" }));
+    return server;
+  }
+
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    // Errors of the socket are seen as 'close'.
+    request.on("error", () => {});
+    response.on("error", () => {});
+    if (this.#closing !== undefined) {
+      refuse(response, faults.closing(), null, { connection: "close" });
+      return;
+    }
+    const entry = this.#mayEnter(request);
+    if ("fault" in entry) {
+      const challenge: Record<string, string> = entry.fault.reason === "token" ? { "www-authenticate": "Bearer" } : {};
+      refuseUnread(request, response, entry.fault, challenge);
+      return;
+    }
+    const name = serverNameOf(request.url ?? "");
+    if (name === undefined) {
+      refuseUnread(request, response, faults.path());
+      return;
+    }
+    const server = this.#options.servers().get(name);
+    if (server === undefined) {
+      refuseUnread(request, response, faults.serverUnknown(name));
+      return;
+    }
+    const method = request.method ?? "";
+    if (method !== "POST" && method !== "GET") {
+      refuseUnread(request, response, faults.method(), { allow: "POST, GET" });
+      return;
+    }
+    const hub = this.#hubOf(server);
+    const agent: AgentRequest = { request, response, hub, client: this.#clients.identify(request, entry.token, name) };
+    if (method === "GET") {
+      this.#legacy.get(agent);
+      return;
+    }
+
+    if (!isJson(request)) {
+      refuseUnread(request, response, faults.contentType());
+      return;
+    }
+    const bytes = await readBody(request, this.#limits, this.#bodies);
+    if (bytes === "gone") return;
+    if (!(bytes instanceof Uint8Array)) {
+      refuseUnread(request, response, bytes);
+      return;
+    }
+    const body = readMessages(bytes);
+    if (!body.ok) {
+      refuse(response, body.fault, body.id);
+      return;
+    }
+    if (!looksModern(request, body)) {
+      this.#legacy.post(agent, body);
+      return;
+    }
+    this.#modern ??= new ModernFace(this.#services);
+    if (this.#modern.post(agent, body) === "legacy") this.#legacy.post(agent, body);
+  }
+
+  #hubOf(server: HostedServer): ServerHub {
+    const known = this.#hubs.get(server);
+    if (known !== undefined) return known;
+    this.#dropGone(); // a server that was not there before: others may have left
+    const hub = new ServerHub(server, (line) => this.#options.log(line));
+    this.#hubs.set(server, hub);
+    return hub;
+  }
+
+  #dropGone(): void {
+    const now = new Set(this.#options.servers().values());
+    for (const [server, hub] of [...this.#hubs]) {
+      if (now.has(server)) continue;
+      hub.dispose();
+      this.#hubs.delete(server);
+    }
+  }
+
+  /** Token, Host and Origin. A socket in a private folder and a pipe are not reachable by web pages. */
+  #mayEnter(request: IncomingMessage): { token: string | undefined } | { fault: Fault } {
+    const { listen, tokens } = this.#options;
+    if (listen.kind === "tcp") {
+      if (!localHosts.has(hostnameOf(request.headers.host))) return { fault: faults.host() };
+      const { origin } = request.headers;
+      if (origin !== undefined && !this.#ownOrigin(origin) && listen.allowedOrigins?.includes(origin) !== true) {
+        return { fault: faults.origin() };
+      }
+    }
+    if (tokens === undefined) return { token: undefined };
+    const known = (typeof tokens === "function" ? tokens() : tokens).map((one) =>
+      typeof one === "string" ? { name: "", token: one } : one,
+    );
+    const name = matchingToken(request.headers.authorization, known);
+    return name === undefined ? { fault: faults.token() } : { token: name === "" ? undefined : name };
+  }
+
+  #ownOrigin(origin: string): boolean {
+    const port = new URL(this.#listening).port;
+    return [...localHosts].some((host) => origin === `http://${host}:${port}`);
+  }
+}
+
+/** Whether the request may be of the 2026-07-28 era; the modern face decides for good. A legacy request never loads it. */
+function looksModern(request: IncomingMessage, body: ReadBody): boolean {
+  const header = request.headers["mcp-protocol-version"];
+  if (typeof header === "string" && /^\s*\d{4}-\d{2}-\d{2}\s*$/.test(header) && header.trim() >= modernVersion) return true;
+  return body.messages.some((message) => {
+    const meta = message.kind === "response" ? undefined : message.params?.["_meta"];
+    return isObject(meta) && Object.hasOwn(meta, metaKeys.protocolVersion);
+  });
+}
+
+function isPipe(path: string): boolean {
+  return /^\\\\[.?]\\pipe\\/i.test(path);
+}
+
+/** The server's name in `/servers/NAME/mcp`, a query string ignored. */
+function serverNameOf(url: string): string | undefined {
+  const found = /^\/servers\/([^/?#]{1,200})\/mcp\/?(?:\?.*)?$/.exec(url);
+  if (found?.[1] === undefined) return undefined;
+  try {
+    return decodeURIComponent(found[1]);
+  } catch {
+    return undefined;
+  }
+}
+
+function hostnameOf(host: string | undefined): string {
+  return (host ?? "").replace(/:\d{1,5}$/, "").toLowerCase();
+}
+
+/** The name of the token that was sent. Every known token is compared, in constant time. */
+function matchingToken(header: string | undefined, tokens: readonly GatewayToken[]): string | undefined {
+  const sent = /^Bearer +([\x21-\x7e]+)$/i.exec(header ?? "")?.[1];
+  if (sent === undefined) return undefined;
+  const digest = sha256(sent);
+  let found: string | undefined;
+  for (const { name, token } of tokens) if (timingSafeEqual(sha256(token), digest) && token !== "") found = name;
+  return found;
+}
+
+function sha256(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
+}
+
+function isJson(request: IncomingMessage): boolean {
+  const encoding = request.headers["content-encoding"];
+  if (encoding !== undefined && encoding.toLowerCase() !== "identity") return false;
+  const [type, ...parameters] = (request.headers["content-type"] ?? "").split(";");
+  const charset = parameters.map((parameter) => /^\s*charset\s*=\s*"?([^"\s]+)"?\s*$/i.exec(parameter)?.[1]).find(Boolean);
+  return type?.trim().toLowerCase() === "application/json" && (charset === undefined || /^utf-?8$/i.test(charset));
+}
+
+/** The whole body; a fault when it is too large or too slow; "gone" when the agent left or cut it short. Never rejects. */
+function readBody(request: IncomingMessage, limits: GatewayLimits, all: { bytes: number }): Promise<Uint8Array | Fault | "gone"> {
+  const announced = request.headers["content-length"];
+  if (announced !== undefined && Number(announced) > limits.bodyBytes)
+    return Promise.resolve(faults.bodyTooLarge(limits.bodyBytes));
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    const settle = (outcome: Uint8Array | Fault | "gone") => {
+      clearTimeout(timer);
+      all.bytes -= size;
+      request.off("data", onData).off("end", onEnd).off("close", onClose);
+      resolve(outcome);
+    };
+    const onData = (chunk: Buffer) => {
+      size += chunk.length;
+      all.bytes += chunk.length;
+      if (all.bytes > limits.allBodiesBytes) settle(faults.bodies());
+      else if (size > limits.bodyBytes) settle(faults.bodyTooLarge(limits.bodyBytes));
+      else chunks.push(chunk);
+    };
+    const onEnd = () => settle(Buffer.concat(chunks, size));
+    const onClose = () => settle("gone");
+    const timer = setTimeout(() => settle(faults.bodyTimeout()), limits.bodyTimeoutMs);
+    request.on("data", onData).on("end", onEnd).on("close", onClose);
+  });
+}
+
+/** Refuses a request whose body was not read: the answer goes out, the rest of the body is thrown away for a moment, then the line is cut. */
+function refuseUnread(
+  request: IncomingMessage,
+  response: ServerResponse,
+  fault: Fault,
+  headers: Record<string, string> = {},
+): void {
+  refuse(response, fault, null, headers);
+  if (request.complete || request.destroyed) return;
+  const timer = setTimeout(() => request.destroy(), 2000);
+  timer.unref();
+  request.once("close", () => clearTimeout(timer));
+  request.resume();
+}
+
+/** An answer on a connection that has no request. */
+function endRaw(socket: Duplex, fault: Fault): void {
+  if (!socket.writable || socket.destroyed) {
+    socket.destroy();
+    return;
+  }
+  const answering = (socket as Duplex & { _httpMessage?: { headersSent?: boolean } })._httpMessage;
+  if (answering?.headersSent === true) {
+    socket.destroy();
+    return;
+  }
+  const body = JSON.stringify(errorMessage(null, fault));
+  const status = `${fault.status} Refused`;
+  socket.end(
+    `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
+    () => socket.destroy(),
+  );
+}
+
+function listenOn(server: Server, where: { host: string; port: number } | { path: string }): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const failed = (error: NodeJS.ErrnoException) => {
+      server.off("listening", ready);
+      reject(listenError(error, where));
+    };
+    const ready = () => {
+      server.off("error", failed);
+      resolve();
+    };
+    server.once("error", failed).once("listening", ready);
+    server.listen(where);
+  });
+}
+
+function listenError(error: NodeJS.ErrnoException, where: { port: number } | { path: string }): GatewayError {
+  const place = "port" in where ? `port ${where.port}` : "the socket";
+  if (error.code === "EADDRINUSE") {
+    return "port" in where
+      ? new GatewayError("port-taken", `The gateway cannot listen on ${place}: another program uses it.`)
+      : new GatewayError("socket-taken", "Another running gateway uses this socket.");
+  }
+  if (error.code === "EACCES" || error.code === "EPERM" || error.code === "EROFS") {
+    return new GatewayError("no-permission", `The gateway may not listen on ${place}: permission denied.`);
+  }
+  return new GatewayError("listen-failed", `The gateway cannot listen on ${place} (${error.code ?? "unknown error"}).`);
+}
+
+/** Makes the socket's folder, readable by its owner only; a folder that others can enter is refused, not changed. */
+async function makePrivateFolder(folder: string): Promise<void> {
+  try {
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const found = await lstat(folder);
+    const mine = process.getuid === undefined || found.uid === process.getuid();
+    if (found.isDirectory() && mine && (found.mode & 0o077) === 0) return;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new GatewayError("no-permission", `The folder of the gateway's socket cannot be made (${code ?? "unknown error"}).`);
+  }
+  throw new GatewayError(
+    "folder-not-private",
+    "The folder of the gateway's socket must belong to you and be closed to others (mode 0700).",
+  );
+}
+
+/** A starting gateway holds the place for milliseconds only; what is older was left by one that died. */
+const staleLockMs = 10_000;
+
+/**
+ * Lets one gateway at a time look at the socket's path and listen there: two that start at once over a stale socket would otherwise remove
+ * each other's fresh one.
+ */
+async function oneAtATime(path: string, run: () => Promise<void>): Promise<void> {
+  const lock = `${path}.lock`;
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      await mkdir(lock, { mode: 0o700 });
+      break;
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code !== "EEXIST") {
+        throw new GatewayError(
+          "no-permission",
+          `The folder of the gateway's socket cannot be written (${code ?? "unknown error"}).`,
+        );
+      }
+    }
+    const found = await lstat(lock).catch(() => undefined);
+    if (found !== undefined && Date.now() - found.mtimeMs > staleLockMs) await rm(lock, { recursive: true, force: true });
+    else if (attempt > 250) throw new GatewayError("socket-taken", "Another gateway is just starting on this socket.");
+    else await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  try {
+    await run();
+  } finally {
+    await rm(lock, { recursive: true, force: true });
+  }
+}
+
+/** Removes what a dead process left at the socket's path. Only a refused connection proves it dead. */
+async function clearStaleSocket(path: string): Promise<void> {
+  const found = await lstat(path).catch(() => undefined);
+  if (found === undefined) return;
+  if (!found.isSocket()) throw new GatewayError("socket-path", "Something that is not a socket lies at the socket's path.");
+  if (await isAlive(path)) throw new GatewayError("socket-taken", "Another running gateway uses this socket.");
+  await rm(path, { force: true });
+}
+
+function isAlive(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(path);
+    socket.once("connect", () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once("error", (error: NodeJS.ErrnoException) => {
+      resolve(error.code !== "ECONNREFUSED" && error.code !== "ENOENT");
+    });
+  });
+}

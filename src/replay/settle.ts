@@ -1,0 +1,38 @@
+/**
+ * Owns: closing an unresolved operation on evidence, from any program that has the journal.
+ * Leaves to others: asking for the evidence.
+ */
+import { JournalError, type Journal } from "../operations/journal.ts";
+import { IllegalTransition, type Actor, type Operation, type Settlement } from "../operations/model.ts";
+
+/**
+ * Settles once: of two programs that try, one succeeds.
+ * @param attempts how many attempts the operation had when this was established; when there is one more by now, nothing is settled
+ * @throws JournalError `unknown-operation`, `not-unresolved` (settled or answered in the meantime), or what the journal says
+ */
+export async function settleOperation(
+  journal: Journal,
+  id: string,
+  as: Settlement,
+  evidence: string,
+  actor: Actor,
+  at: number,
+  attempts?: number,
+): Promise<Operation> {
+  const operation = await journal.operation(id);
+  if (operation === undefined) throw new JournalError("unknown-operation", `There is no operation ${id}.`);
+  try {
+    const data = { as, evidence, ...(attempts === undefined ? {} : { attempts }) };
+    const [settled] = await journal.append([{ operationId: id, type: "settled", actor, at, data }], { durable: true });
+    return settled ?? operation;
+  } catch (error) {
+    if (!(error instanceof IllegalTransition)) throw error;
+    const now = await journal.operation(id);
+    throw new JournalError(
+      "not-unresolved",
+      now?.state === "unresolved"
+        ? `Operation ${id} was attempted again in the meantime: what was established before that says nothing about it now.`
+        : `Operation ${id} is not unresolved (it is '${now?.state ?? operation.state}'): there is nothing to settle.`,
+    );
+  }
+}

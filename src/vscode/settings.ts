@@ -1,0 +1,214 @@
+/**
+ * Owns: reading and writing the person's settings, and nobody else's. A workspace or a remote machine never has a say here: the values
+ * of other scopes are ignored and pointed out (DESIGN.md section 6, PLATFORM.md "Workspace trust and settings").
+ * Leaves to others: what a definition may be (src/hosting/definitions.ts), what is trusted (trust-source.ts), showing problems (problems.ts).
+ */
+import { ConfigurationTarget, EventEmitter, workspace } from "vscode";
+import type { ConfigurationChangeEvent, Disposable, Event, Uri, WorkspaceConfiguration } from "vscode";
+import type { Problem } from "../hosting/definitions.ts";
+import type { DuplicateGuardMode, ReplaySettings } from "../replay/settings.ts";
+
+export const section = "mcpSafeReplay";
+
+/** Every setting decides about safety: only the person's own value counts. */
+export const settingKeys = [
+  "servers",
+  "inputs",
+  "serverTrust",
+  "contracts",
+  "replay.maxReplays",
+  "replay.reads",
+  "duplicateGuard.unresolved",
+  "duplicateGuard.undelivered",
+  "duplicateGuard.inFlight",
+  "requestTimeoutSeconds",
+] as const;
+export type SettingKey = (typeof settingKeys)[number];
+
+type Inspection = NonNullable<ReturnType<WorkspaceConfiguration["inspect"]>>;
+
+/** VS Code tells local and remote user values apart, but its typings leave these fields out. */
+interface UserScopes {
+  readonly globalLocalValue?: unknown;
+  readonly globalRemoteValue?: unknown;
+}
+
+/** The person's own value. Never a merged one: a remote machine's settings can reach into `globalValue` by dotted sub-keys. */
+export function personsValue(key: SettingKey): unknown {
+  const inspected: (Inspection & UserScopes) | undefined = workspace.getConfiguration(section).inspect(key);
+  if (inspected === undefined) return undefined;
+  if (inspected.globalLocalValue !== undefined) return inspected.globalLocalValue;
+  // With a profile, an application-wide value is in `globalValue` alone.
+  return inspected.globalRemoteValue === undefined ? inspected.globalValue : undefined;
+}
+
+/** An own property of the person's object value; undefined for anything else. */
+export function personsEntry(key: SettingKey, name: string): unknown {
+  const value = personsValue(key);
+  return isRecord(value) && Object.hasOwn(value, name) ? value[name] : undefined;
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** A problem and the setting or file to open for it. */
+export interface PlacedProblem extends Problem {
+  readonly open: SettingKey | Uri;
+}
+
+interface Rule {
+  readonly message: string;
+  accepts(value: unknown): boolean;
+}
+
+const guardRule: Rule = {
+  message: "must be 'hold', 'warn' or 'off'",
+  accepts: (value) => value === "hold" || value === "warn" || value === "off",
+};
+
+const rules: Readonly<Partial<Record<SettingKey, Rule>>> = {
+  "replay.maxReplays": {
+    message: "must be a whole number from 0 to 3",
+    accepts: (value) => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= 3,
+  },
+  "replay.reads": { message: "must be true or false", accepts: (value) => typeof value === "boolean" },
+  "duplicateGuard.unresolved": guardRule,
+  "duplicateGuard.undelivered": guardRule,
+  "duplicateGuard.inFlight": guardRule,
+  requestTimeoutSeconds: {
+    message: "must be a number of seconds from 1 to 86400",
+    accepts: (value) => typeof value === "number" && value >= 1 && value <= 86_400,
+  },
+};
+
+/** The heart's settings as the person wrote them; a mistake leaves the default in force. */
+export function replaySettings(defaults: ReplaySettings): ReplaySettings {
+  const read = (key: SettingKey): unknown => {
+    const value = personsValue(key);
+    return rules[key]?.accepts(value) === true ? value : undefined;
+  };
+  const seconds = read("requestTimeoutSeconds") as number | undefined;
+  return {
+    ...defaults,
+    maxReplays: (read("replay.maxReplays") as number | undefined) ?? defaults.maxReplays,
+    reads: (read("replay.reads") as boolean | undefined) ?? defaults.reads,
+    duplicateGuard: {
+      unresolved: (read("duplicateGuard.unresolved") as DuplicateGuardMode | undefined) ?? defaults.duplicateGuard.unresolved,
+      undelivered: (read("duplicateGuard.undelivered") as DuplicateGuardMode | undefined) ?? defaults.duplicateGuard.undelivered,
+      inFlight: (read("duplicateGuard.inFlight") as DuplicateGuardMode | undefined) ?? defaults.duplicateGuard.inFlight,
+    },
+    requestTimeoutMs: seconds === undefined ? defaults.requestTimeoutMs : seconds * 1000,
+  };
+}
+
+/** Mistakes in the plain settings. */
+export function replaySettingProblems(): PlacedProblem[] {
+  const problems: PlacedProblem[] = [];
+  for (const key of settingKeys) {
+    const rule = rules[key];
+    const value = personsValue(key);
+    if (rule !== undefined && value !== undefined && !rule.accepts(value)) {
+      problems.push({ open: key, place: `${section}.${key}`, message: `${rule.message}; the default is used` });
+    }
+  }
+  return problems;
+}
+
+/**
+ * Mistakes in `serverTrust`: trust for a server that does not exist, or a value that is neither true nor false.
+ * `known` are the names that are in use or were trusted before (in another workspace), those with a mistake in their definition included.
+ */
+export function trustProblems(known: { has(name: string): boolean }): PlacedProblem[] {
+  const open = "serverTrust";
+  const place = `${section}.${open}`;
+  const value = personsValue(open);
+  if (value === undefined) return [];
+  if (!isRecord(value))
+    return [{ open, place, message: "must be an object of server names and true or false; nothing is trusted" }];
+  const problems: PlacedProblem[] = [];
+  for (const [name, entry] of Object.entries(value)) {
+    if (typeof entry !== "boolean")
+      problems.push({ open, place: `${place}.${name}`, message: "must be true or false; the server is not trusted" });
+    else if (entry && !known.has(name))
+      problems.push({ open, place: `${place}.${name}`, message: "trusts a server that does not exist" });
+  }
+  return problems;
+}
+
+/** Keys for which somebody else than the person supplies a value: a workspace, one of its folders, or a remote machine. */
+export function foreignKeys(): { readonly workspace: readonly SettingKey[]; readonly machine: readonly SettingKey[] } {
+  const scopes = [undefined, ...(workspace.workspaceFolders ?? []).map((folder) => folder.uri)];
+  const inspected = (key: SettingKey): (Inspection & UserScopes)[] =>
+    scopes.map((scope) => workspace.getConfiguration(section, scope).inspect(key)).filter((found) => found !== undefined);
+  return {
+    workspace: settingKeys.filter((key) =>
+      inspected(key).some((one) => one.workspaceValue !== undefined || one.workspaceFolderValue !== undefined),
+    ),
+    machine: settingKeys.filter((key) => inspected(key).some((one) => one.globalRemoteValue !== undefined)),
+  };
+}
+
+/** Settings as one source: their changes, and the only way in which this extension writes them. */
+export class Settings implements Disposable {
+  readonly #changed = new EventEmitter<ConfigurationChangeEvent>();
+  readonly onDidChange: Event<ConfigurationChangeEvent> = this.#changed.event;
+  readonly #subscription: Disposable;
+  /** One write after the other: each begins with what the one before left. */
+  #writes: Promise<unknown> = Promise.resolve();
+
+  constructor() {
+    this.#subscription = workspace.onDidChangeConfiguration((event) => {
+      if (event.affectsConfiguration(section)) this.#changed.fire(event);
+    });
+  }
+
+  /** Sets one entry of an object setting in the user's settings, keeping the others. */
+  setEntry(key: "servers" | "serverTrust", name: string, value: unknown): Promise<void> {
+    return this.#write(key, (entries) => ({ ...entries, [name]: value }));
+  }
+
+  /** Adds servers, and the inputs that they ask for, to the user's settings. Whoever has the name or the id already keeps it. */
+  async addServers(
+    servers: Readonly<Record<string, unknown>>,
+    inputs: readonly Readonly<Record<string, unknown>>[],
+  ): Promise<void> {
+    if (inputs.length > 0) {
+      await this.#update("inputs", (before) => {
+        const kept: unknown[] = Array.isArray(before) ? before : [];
+        const ids = new Set(kept.map((one) => (isRecord(one) ? one["id"] : undefined)));
+        return [...kept, ...inputs.filter(({ id }) => !ids.has(id))];
+      });
+    }
+    await this.#write("servers", (entries) => ({ ...servers, ...entries }));
+  }
+
+  /** Writes `false` for each server that has no entry yet, so that the Settings UI has a row for it. */
+  async listForTrust(names: readonly string[]): Promise<void> {
+    const missing = (entries: Record<string, unknown>): string[] => names.filter((name) => !Object.hasOwn(entries, name));
+    const value = personsValue("serverTrust");
+    if (value !== undefined && !isRecord(value)) return; // a mistake that is reported; it is the person's to mend
+    if (missing(value ?? {}).length === 0) return;
+    await this.#write("serverTrust", (entries) => ({
+      ...entries,
+      ...Object.fromEntries(missing(entries).map((name) => [name, false])),
+    }));
+  }
+
+  #write(key: "servers" | "serverTrust", change: (entries: Record<string, unknown>) => Record<string, unknown>): Promise<void> {
+    return this.#update(key, (before) => change(isRecord(before) ? before : {}));
+  }
+
+  #update(key: SettingKey, change: (before: unknown) => unknown): Promise<void> {
+    const done = this.#writes.then(async () => {
+      await workspace.getConfiguration(section).update(key, change(personsValue(key)), ConfigurationTarget.Global);
+    });
+    this.#writes = done.catch(() => undefined);
+    return done;
+  }
+
+  dispose(): void {
+    this.#subscription.dispose();
+    this.#changed.dispose();
+  }
+}

@@ -1,0 +1,18 @@
+/**
+ * Owns: what every row of our views has in common: its class tells commands that a person clicked, while scripts pass plain values.
+ */
+import { ThemeColor, ThemeIcon, TreeItem, TreeItemCollapsibleState } from "vscode";
+
+export abstract class ViewNode extends TreeItem {
+  /** Tells a row from a plain object by type as well: all fields of a TreeItem are optional. */
+  readonly isRow = true;
+
+  protected constructor(id: string, label: string, collapsible: TreeItemCollapsibleState = TreeItemCollapsibleState.None) {
+    super(label, collapsible);
+    this.id = id;
+  }
+}
+
+export function icon(name: string, color?: string): ThemeIcon {
+  return color === undefined ? new ThemeIcon(name) : new ThemeIcon(name, new ThemeColor(color));
+}

@@ -1,0 +1,393 @@
+/**
+ * Owns: what the tests in a real VS Code share: one profile with the packaged extension, the demo servers and their ledgers, its journal
+ * read by the command line program, and what a person does in the extension's own views.
+ * Leaves to others: VS Code itself (test/support), what is expected (*.test.ts).
+ */
+import { execFile } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { promisify } from "node:util";
+import type { Browser, Locator, Page } from "playwright-core";
+import { afterAll, afterEach, beforeAll, beforeEach, expect } from "vitest";
+import { setModes } from "../servers/demo/control.ts";
+import { LedgerReader } from "../servers/ledger.ts";
+import { launchChromium, openWorkbench, type OpenOptions, type Workbench } from "../support/chromium.ts";
+import { demoProfile, type DemoProfile } from "../support/demo-profile.ts";
+import type { ListedOperation } from "../support/headless.ts";
+import { newRunFolder, removeFolder, repositoryRoot } from "../support/paths.ts";
+import { packageScriptedModel, readModelLog, type ModelRequest } from "../support/scripted-model.ts";
+import {
+  chatSettings,
+  installVsix,
+  profileFolders,
+  startVsCode,
+  writeMachineSettings,
+  writeUserSettings,
+  type ProfileFolders,
+  type RunningVsCode,
+} from "../support/vscode-server.ts";
+
+export type { ListedOperation };
+
+/** Generous, because the computer may be busy: these only end what hangs. */
+const START_MS = 120_000;
+export const TEST_MS = 90_000;
+/** How long a state may take to come. */
+const STATE_MS = 20_000;
+
+type DemoName = "booking" | "notes" | "inventory" | "everything";
+
+export interface StageOptions {
+  /** Demo servers to host. */
+  readonly servers: readonly DemoName[];
+  /** Further servers, or wrong ones. */
+  readonly otherServers?: Readonly<Record<string, unknown>>;
+  /** User settings over the demo's. */
+  readonly settings?: Readonly<Record<string, unknown>>;
+  /** Settings of the workspace, and of the remote machine. */
+  readonly workspaceSettings?: Readonly<Record<string, unknown>>;
+  readonly machineSettings?: Readonly<Record<string, unknown>>;
+  /** True opens the workspace in Restricted Mode; false (default) trusts every workspace. */
+  readonly restricted?: boolean;
+  /** Brings the scripted model for agent mode. */
+  readonly model?: boolean;
+  /** Opens the first window. Default true. */
+  readonly open?: boolean;
+}
+
+/** One VS Code server with its own profile, journal and ledgers, seen by one browser. */
+export class Stage {
+  readonly run: string;
+  readonly profile: ProfileFolders;
+  readonly workspaceFolder: string;
+  readonly #vscode: RunningVsCode;
+  readonly #browser: Browser;
+  readonly #demo: DemoProfile;
+  #window: Workbench | undefined;
+
+  private constructor(run: string, vscode: RunningVsCode, browser: Browser, demo: DemoProfile) {
+    this.run = run;
+    this.profile = profileFolders(run);
+    this.workspaceFolder = join(run, "workspace");
+    this.#vscode = vscode;
+    this.#browser = browser;
+    this.#demo = demo;
+  }
+
+  static async start(options: StageOptions): Promise<Stage> {
+    const run = newRunFolder("e2e");
+    const profile = profileFolders(run);
+    const workspaceFolder = join(run, "workspace");
+    mkdirSync(workspaceFolder);
+    const demo = await demoProfile({ workspaceFolder, runFolder: run });
+    const hosted = demo.settings["mcpSafeReplay.servers"] as Record<string, unknown>;
+    const servers = Object.fromEntries(options.servers.map((name) => [name, hosted[name]]));
+    writeUserSettings(profile, {
+      ...demo.settings,
+      "mcpSafeReplay.servers": { ...servers, ...options.otherServers },
+      "security.workspace.trust.startupPrompt": "never",
+      ...(options.model === true ? chatSettings : {}),
+      ...options.settings,
+    });
+    if (options.machineSettings !== undefined) writeMachineSettings(profile, options.machineSettings);
+    if (options.workspaceSettings !== undefined) {
+      const file = join(workspaceFolder, ".vscode", "settings.json");
+      mkdirSync(dirname(file));
+      writeFileSync(file, JSON.stringify(options.workspaceSettings));
+    }
+    await installVsix({ ...profile, vsix: process.env.MSR_VSIX ?? join(repositoryRoot, "dist", "mcp-safe-replay.vsix") });
+    if (options.model === true) await installVsix({ ...profile, vsix: await packageScriptedModel(run) });
+    const vscode = await startVsCode({
+      ...profile,
+      folder: workspaceFolder,
+      smokeTest: false,
+      workspaceTrust: options.restricted === true,
+      env: { SCRIPTED_MODEL_LOG: join(run, "model.jsonl") },
+    });
+    const browser = await launchChromium();
+    const stage = new Stage(run, vscode, browser, demo);
+    if (options.open !== false) await stage.open();
+    return stage;
+  }
+
+  /** Opens a window in place of the one before. */
+  async open(options: OpenOptions = {}): Promise<Workbench> {
+    await this.#window?.close();
+    this.#window = await openWorkbench(this.#browser, this.#vscode.url, options);
+    return this.#window;
+  }
+
+  /** Closes the window, and with it its extension host. */
+  async close(): Promise<void> {
+    await this.#window?.close();
+    this.#window = undefined;
+  }
+
+  get isOpen(): boolean {
+    return this.#window !== undefined;
+  }
+
+  get window(): Workbench {
+    if (this.#window === undefined) throw new Error("No window is open.");
+    return this.#window;
+  }
+
+  get page(): Page {
+    return this.window.page;
+  }
+
+  get views(): Views {
+    return new Views(this.page);
+  }
+
+  /** Ends everything and removes the run's folder. */
+  async end(options: { readonly keep?: boolean } = {}): Promise<void> {
+    await this.#browser.close();
+    await this.#vscode.stop();
+    await this.#demo.stop?.();
+    if (options.keep === true) console.log(`The files of this run: ${this.run}`);
+    else removeFolder(this.run);
+  }
+
+  // ---- ground truth -------------------------------------------------------------------------------------------------------------
+
+  ledger(server: DemoName): LedgerReader {
+    return new LedgerReader(this.#ledgerFolder(server));
+  }
+
+  /** Changes what a demo server does with answers (test/servers/demo/control.ts). */
+  setModes(server: DemoName, modes: Readonly<Record<string, string>>): void {
+    setModes(this.#ledgerFolder(server), modes);
+  }
+
+  #ledgerFolder(server: DemoName): string {
+    return join(this.workspaceFolder, "ledger", server);
+  }
+
+  /** The extension's own storage, where its journal is. */
+  get journalFolder(): string {
+    return join(this.profile.userDataDir, "User", "globalStorage", "mcp-safe-replay.mcp-safe-replay", "journal");
+  }
+
+  /** All operations in the journal on disk, the oldest first, read by the packaged command line program. */
+  async operations(): Promise<ListedOperation[]> {
+    const all = JSON.parse(await this.headless("operations", "--json")) as ListedOperation[];
+    return all.toSorted((a, b) => (a.id < b.id ? -1 : 1));
+  }
+
+  async latestOperation(): Promise<ListedOperation> {
+    const operation = (await this.operations()).at(-1);
+    if (operation === undefined) throw new Error("The journal is empty.");
+    return operation;
+  }
+
+  /** What the command line program prints about this journal. */
+  async headless(command: string, ...args: readonly string[]): Promise<string> {
+    const [extension] = existsSync(this.profile.extensionsDir)
+      ? (JSON.parse(readFileSync(join(this.profile.extensionsDir, "extensions.json"), "utf8")) as InstalledExtension[]).filter(
+          ({ identifier }) => identifier.id === "mcp-safe-replay.mcp-safe-replay",
+        )
+      : [];
+    if (extension === undefined) throw new Error("The extension is not installed.");
+    const program = join(this.profile.extensionsDir, extension.relativeLocation, "dist", "headless.js");
+    const all = [program, command, "--journal-dir", this.journalFolder, ...args];
+    return (await promisify(execFile)(process.execPath, all, { maxBuffer: 64 * 1024 * 1024 })).stdout;
+  }
+
+  /** What the scripted model was asked so far. */
+  modelLog(): ModelRequest[] {
+    return readModelLog(join(this.run, "model.jsonl"));
+  }
+
+  /** The person's settings as they are on disk. */
+  userSettings(): Record<string, unknown> {
+    return JSON.parse(readFileSync(join(this.profile.userDataDir, "User", "settings.json"), "utf8")) as Record<string, unknown>;
+  }
+
+  // ---- what a person does -------------------------------------------------------------------------------------------------------
+
+  /** `Call Tool…` by the command palette, up to the box with the arguments; what stands in it. */
+  async chooseTool(server: string, tool: string): Promise<string> {
+    await this.window.runCommand("MCP Safe Replay: Call Tool…");
+    await this.window.pick(server);
+    await this.window.pick(tool);
+    return this.window.inputValue();
+  }
+
+  /** Calls a tool by the command palette and sends it off. Returns before the answer. */
+  async callTool(server: string, tool: string, args: Readonly<Record<string, unknown>>): Promise<void> {
+    await this.chooseTool(server, tool);
+    await this.window.answerInput(JSON.stringify(args));
+  }
+
+  /** The same for a tool that may be lost; returns when the message about it is there, and clears it away. */
+  async loseCall(server: string, tool: string, args: Readonly<Record<string, unknown>>): Promise<void> {
+    await this.callTool(server, tool, args);
+    await this.window.waitForNotification(`"${tool}" lost its answer`);
+    await this.window.clearNotifications();
+  }
+
+  /** Waits for a notification with this text and presses a button of it. */
+  async press(notification: string | RegExp, button: string): Promise<void> {
+    const toast = this.page.locator(".notifications-toasts .notification-list-item", { hasText: notification }).first();
+    await toast.getByRole("button", { name: button, exact: true }).click();
+  }
+
+  /** The text of the editor in front, all of it. */
+  async editorText(): Promise<string> {
+    const editor = this.page.locator(".editor-group-container.active .monaco-editor").first();
+    await editor.locator(".view-lines").click();
+    await this.page.keyboard.press("ControlOrMeta+A");
+    await this.page.keyboard.press("ControlOrMeta+C");
+    return this.page.evaluate<string>("navigator.clipboard.readText()");
+  }
+
+  /** Waits for the document of an operation with this heading, in front; its text. */
+  async documentText(heading: string | RegExp): Promise<string> {
+    const line = this.page.locator(".editor-group-container.active .view-line").filter({ hasText: heading }).first();
+    await line.waitFor({ timeout: STATE_MS });
+    return this.editorText();
+  }
+}
+
+/**
+ * A stage for all tests of the suite in which this is called; `prepare` brings it to where they begin. A test that fails leaves a
+ * screenshot and the run's folder for a look.
+ * @returns the stage, for use inside tests
+ */
+export function useStage(options: StageOptions, prepare?: (stage: Stage) => Promise<void>): () => Stage {
+  let stage: Stage | undefined;
+  let failed = false;
+  const current = (): Stage => {
+    if (stage === undefined) throw new Error("VS Code is not there.");
+    return stage;
+  };
+  const look = async (name: string): Promise<void> => {
+    failed = true;
+    if (stage?.isOpen === true) await stage.window.screenshot(`FAILED ${name.replace(/[^\w ]+/g, "-")}`);
+  };
+  beforeAll(async () => {
+    stage = await Stage.start(options);
+    try {
+      await prepare?.(stage);
+    } catch (error) {
+      await look("before the tests");
+      throw error;
+    }
+  }, START_MS);
+  // The tests of a suite are the steps of one story.
+  beforeEach(({ skip }) => skip(failed, "an earlier step failed"));
+  afterEach(async ({ task }) => {
+    if (task.result?.state === "fail") await look(task.name);
+  });
+  afterAll(() => stage?.end({ keep: failed }), START_MS);
+  return current;
+}
+
+interface InstalledExtension {
+  readonly identifier: { readonly id: string };
+  readonly relativeLocation: string;
+}
+
+export type ViewName = "Unresolved" | "Servers";
+
+/** The extension's own views in the side bar. */
+export class Views {
+  readonly #page: Page;
+
+  constructor(page: Page) {
+    this.#page = page;
+  }
+
+  get #tab(): Locator {
+    return this.#page.locator('.activitybar .action-item:has(.action-label[aria-label^="MCP Safe Replay"])');
+  }
+
+  /** Opens the container by a click in the activity bar, if it is not open. */
+  async open(): Promise<void> {
+    await this.#tab.waitFor({ timeout: STATE_MS });
+    if ((await this.#tab.getAttribute("aria-expanded")) !== "true") await this.#tab.click({ position: { x: 8, y: 8 } });
+    await this.pane("Unresolved").waitFor();
+  }
+
+  pane(view: ViewName): Locator {
+    return this.#page.locator(".part.sidebar .pane", {
+      has: this.#page.locator(`.pane-header[aria-label="${view} Section"]`),
+    });
+  }
+
+  /** The number on the container's icon; "" without one. */
+  async badge(): Promise<string> {
+    const badge = this.#tab.locator(".badge-content:visible");
+    return (await badge.count()) === 0 ? "" : badge.innerText();
+  }
+
+  /** Waits until the badge shows this; "" waits until it is gone. */
+  async untilBadge(text: string): Promise<void> {
+    await expect.poll(() => this.badge(), { timeout: STATE_MS, message: "badge" }).toBe(text);
+  }
+
+  /** A row by its label. */
+  row(view: ViewName, label: string | RegExp): Locator {
+    const name = this.#page.locator(".label-name").filter({ hasText: label });
+    return this.pane(view).locator(".monaco-list-row").filter({ has: name }).first();
+  }
+
+  /** Labels with their descriptions, from top to bottom. */
+  async rows(view: ViewName): Promise<string[]> {
+    const labels = this.pane(view).locator(".monaco-list-row .monaco-icon-label-container");
+    const rows = await labels.evaluateAll((elements) =>
+      elements.map((element) => [...element.querySelectorAll(".label-name, .label-description")].map((part) => part.textContent)),
+    );
+    return rows.map((parts) => parts.join(" ").trim());
+  }
+
+  /** Waits until the rows, as `rows` gives them, fit. */
+  async untilRows(view: ViewName, rows: readonly (string | RegExp)[]): Promise<void> {
+    const wanted = rows.map((row) => (typeof row === "string" ? row : expect.stringMatching(row)));
+    await expect.poll(() => this.rows(view), { timeout: STATE_MS, message: `rows of ${view}` }).toEqual(wanted);
+  }
+
+  /** The line above the rows, or the text in place of rows. */
+  async text(view: ViewName): Promise<string> {
+    const shown = this.pane(view).locator(".message:visible, .welcome-view-content:visible");
+    return (await shown.allInnerTexts()).join("\n").trim();
+  }
+
+  async untilText(view: ViewName, text: string | RegExp): Promise<void> {
+    await expect.poll(() => this.text(view), { timeout: STATE_MS, message: `text of ${view}` }).toMatch(text);
+  }
+
+  async expand(view: ViewName, label: string | RegExp): Promise<void> {
+    const row = this.row(view, label);
+    if ((await row.getAttribute("aria-expanded")) === "false") await row.locator(".monaco-tl-twistie").click();
+    await expect.poll(() => row.getAttribute("aria-expanded"), { timeout: STATE_MS }).toBe("true");
+  }
+
+  /** Presses one of the buttons that a row shows under the mouse. */
+  async act(view: ViewName, label: string | RegExp, action: string): Promise<void> {
+    const row = this.row(view, label);
+    await row.hover();
+    await row.getByRole("button", { name: action, exact: true }).click();
+  }
+
+  /** The trust checkbox of a server. */
+  checkbox(server: string): Locator {
+    return this.row("Servers", new RegExp(`^${server}$`)).getByRole("checkbox");
+  }
+
+  async untilChecked(server: string, checked: boolean): Promise<void> {
+    await expect
+      .poll(() => this.checkbox(server).getAttribute("aria-checked"), { timeout: STATE_MS, message: `checkbox of ${server}` })
+      .toBe(String(checked));
+  }
+
+  /** Waits until a server of the Servers view is connected. */
+  async untilConnected(...servers: readonly string[]): Promise<void> {
+    for (const server of servers) {
+      await this.row("Servers", new RegExp(`^${server}$`))
+        .locator(".label-description", { hasText: /^connected/ })
+        .waitFor({ timeout: STATE_MS });
+    }
+  }
+}
