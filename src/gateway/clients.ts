@@ -55,7 +55,8 @@ export class Clients {
     const userAgent = text(request.headers["user-agent"]);
     const key = JSON.stringify([token ?? "", selfName ?? "", userAgent ?? ""]);
     const onSocket = this.#bySocket.get(request.socket);
-    let client = onSocket?.key === key ? onSocket : this.#byKey.get(key);
+    const latest = this.#byKey.get(key);
+    let client = onSocket?.key === key ? withCapabilitiesOf(onSocket, latest) : latest;
     if (client === undefined) {
       client = {
         key,
@@ -107,6 +108,15 @@ export class Clients {
     const [oldest] = this.#byKey.keys();
     if (this.#byKey.size > maxClients && oldest !== undefined) this.#byKey.delete(oldest);
   }
+}
+
+/**
+ * Clients of one process may share its connections, so the one that initialised on this connection need not be the one that asks. What
+ * either can do is taken for granted: an agent that is asked in vain says so itself, one that is never asked loses something.
+ */
+function withCapabilitiesOf(client: Client, other: Client | undefined): Client {
+  if (other?.capabilities === undefined || other.capabilities === client.capabilities) return client;
+  return { ...client, capabilities: { ...other.capabilities, ...client.capabilities } };
 }
 
 /**

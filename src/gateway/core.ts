@@ -3,18 +3,26 @@
  * command line program alike.
  * Leaves to others: where settings, trust and log lines come from and go to.
  */
+import { join } from "node:path";
 import { systemClock, type Clock } from "../clock.ts";
 import { sameDefinition, type ServerDefinition } from "../hosting/definitions.ts";
+import { eraFile } from "../hosting/era-file.ts";
 import type { HostedServer, ServerLogLine } from "../hosting/hosted-server.ts";
+import type { EraStore } from "../hosting/negotiate.ts";
 import { createHostedServer } from "../hosting/server-host.ts";
 import type { Journal } from "../operations/journal.ts";
 import { openSqliteJournal } from "../operations/sqlite-journal.ts";
 import { CallManager } from "../replay/call-manager.ts";
 import type { Calls } from "../replay/calls.ts";
+import type { DeskOptions } from "../replay/desk.ts";
+import { RehearsalError, type Prepared, type RehearsalHooks } from "../replay/rehearsal.ts";
+import type { RehearsalReport, RehearsalRequest } from "../replay/rehearsal-plan.ts";
 import { withoutKeyArgument, type Contracts } from "../replay/contracts.ts";
 import type { ReplaySettings } from "../replay/settings.ts";
 import type { TrustSource } from "../trust/trust.ts";
 import { agentCapabilities, createGateway, type Gateway, type Listen } from "./gateway.ts";
+import { LegacyTwins } from "./legacy-twins.ts";
+import { planRehearsalOf, rehearseContract, type RehearsalParts } from "./rehearse.ts";
 
 export interface CoreOptions {
   readonly journalDir: string;
@@ -40,6 +48,16 @@ export interface Core {
   readonly gateway: Gateway;
   /** Hosts exactly these servers: new ones are added, missing ones end, changed ones are restarted, the rest is left alone. */
   setDefinitions(definitions: ReadonlyMap<string, ServerDefinition>): Promise<void>;
+  /**
+   * What a rehearsal of a tool's contract would do; calls nothing.
+   * @throws RehearsalError
+   */
+  planRehearsal(request: RehearsalRequest): Promise<Prepared>;
+  /**
+   * Puts a contract's promises to the test, on a server of its own. `agreed` is what the person typed: the plan's phrase.
+   * @throws RehearsalError before anything was called
+   */
+  rehearse(request: RehearsalRequest, agreed: string, hooks: RehearsalHooks): Promise<RehearsalReport>;
   /** Any server's status or tools, or the set of servers, changed. */
   onDidChangeServers(listener: () => void): () => void;
   dispose(): Promise<void>;
@@ -58,7 +76,7 @@ export async function createCore(options: CoreOptions): Promise<Core> {
   const changed = (): void => {
     for (const listener of listeners) listener();
   };
-  const calls = new CallManager({
+  const desk: DeskOptions = {
     journal,
     servers: () => servers,
     trust: options.trust,
@@ -67,6 +85,18 @@ export async function createCore(options: CoreOptions): Promise<Core> {
     clock,
     random,
     log: (server, text) => options.log(server === "" ? undefined : server, { level: "info", text }),
+  };
+  const calls = new CallManager(desk);
+
+  const hosting = { clock, random, clientInfo: options.clientInfo, capabilities: agentCapabilities };
+  const twins = new LegacyTwins(({ name, definition }) => {
+    const eraStore: EraStore = { get: () => "2025-11-25", set: () => undefined };
+    const twin = createHostedServer({ ...hosting, name, definition, eraStore });
+    twin.onDidChange(() => {
+      if (twin.status.state === "connected") void calls.revisit(twin);
+    });
+    twin.onLog((line) => options.log(name, line));
+    return twin;
   });
 
   let gateway: Gateway;
@@ -75,6 +105,7 @@ export async function createCore(options: CoreOptions): Promise<Core> {
       listen: options.listen,
       ...(options.token === undefined ? { noToken: true } : { tokens: [options.token] }),
       servers: () => servers,
+      forLegacy: (server) => twins.of(server),
       calls,
       trust: options.trust,
       shownTool: (server, tool) => withoutKeyArgument(tool, options.contracts().get(server)?.get(tool.name)),
@@ -85,15 +116,9 @@ export async function createCore(options: CoreOptions): Promise<Core> {
     throw error;
   }
 
+  const eraStore = eraFile(join(options.journalDir, "eras.json"));
   const add = (name: string, definition: ServerDefinition): void => {
-    const server = createHostedServer({
-      name,
-      definition,
-      clock,
-      random,
-      clientInfo: options.clientInfo,
-      capabilities: agentCapabilities,
-    });
+    const server = createHostedServer({ ...hosting, name, definition, eraStore });
     let wasConnected = false;
     server.onDidChange(() => {
       const connected = server.status.state === "connected";
@@ -107,18 +132,27 @@ export async function createCore(options: CoreOptions): Promise<Core> {
     servers.set(name, server);
   };
 
+  const rehearsalParts = (name: string): RehearsalParts => {
+    const server = servers.get(name);
+    if (server === undefined) throw new RehearsalError("unknown-server", `There is no hosted server named '${name}'.`);
+    const { definition } = server;
+    return { desk, server: { definition, clientInfo: options.clientInfo } };
+  };
+
   return {
     journal,
     calls,
     servers,
     gateway,
+    planRehearsal: async (request) => planRehearsalOf(rehearsalParts(request.server), request, servers.get(request.server)),
+    rehearse: async (request, agreed, hooks) => rehearseContract(rehearsalParts(request.server), request, agreed, hooks),
     async setDefinitions(definitions) {
       const ending: Promise<void>[] = [];
       for (const [name, server] of servers) {
         const wanted = definitions.get(name);
         if (wanted !== undefined && sameDefinition(wanted, server.definition)) continue;
         servers.delete(name);
-        ending.push(server.dispose());
+        ending.push(twins.drop(server), server.dispose());
       }
       for (const [name, definition] of definitions) if (!servers.has(name)) add(name, definition);
       gateway.serversChanged();
@@ -139,7 +173,7 @@ export async function createCore(options: CoreOptions): Promise<Core> {
       listeners.clear();
       // The servers end first, so that every call still under way is answered before its caller's connection is closed.
       calls.stopFurtherAttempts();
-      await Promise.all([...servers.values()].map((server) => server.dispose()));
+      await Promise.all([twins.dispose(), ...[...servers.values()].map((server) => server.dispose())]);
       await gateway.close();
       await calls.dispose();
       servers.clear();

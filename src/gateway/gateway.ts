@@ -98,6 +98,8 @@ export interface GatewayOptions {
   readonly noToken?: boolean;
   /** Read at each request: definitions change. */
   servers(): ReadonlyMap<string, HostedServer>;
+  /** The server that a legacy agent is served by, if it can be asked something: one that speaks its era, where there is one. */
+  forLegacy?(server: HostedServer): Promise<HostedServer>;
   readonly calls: Pick<Calls, "call">;
   readonly trust: TrustSource;
   /** How agents see a tool of this server's, when that differs from what the server lists; read at each tools/list. */
@@ -161,6 +163,8 @@ class GatewayServer implements Gateway {
   readonly #legacy: LegacyFace;
   readonly #http: Server;
   readonly #hubs = new Map<HostedServer, ServerHub>();
+  /** The server that each legacy twin stands for. */
+  readonly #twins = new Map<HostedServer, HostedServer>();
   readonly #sockets = new Set<Socket>();
   readonly #clients: Clients;
   #modern: ModernFace | undefined;
@@ -339,10 +343,10 @@ class GatewayServer implements Gateway {
       refuseUnread(request, response, faults.method(), { allow: "POST, GET" });
       return;
     }
-    const hub = this.#hubOf(server);
-    const agent: AgentRequest = { request, response, hub, client: this.#clients.identify(request, entry.token, name) };
+    const client = this.#clients.identify(request, entry.token, name);
+    const agent: AgentRequest = { request, response, hub: this.#hubOf(server), client };
     if (method === "GET") {
-      this.#legacy.get(agent);
+      this.#legacy.get(await this.#ofItsEra(agent, client.capabilities));
       return;
     }
 
@@ -361,19 +365,28 @@ class GatewayServer implements Gateway {
       refuse(response, body.fault, body.id);
       return;
     }
-    if (!looksModern(request, body)) {
-      this.#legacy.post(agent, body);
-      return;
+    if (looksModern(request, body)) {
+      this.#modern ??= new ModernFace(this.#services);
+      if (this.#modern.post(agent, body) === "handled") return;
     }
-    this.#modern ??= new ModernFace(this.#services);
-    if (this.#modern.post(agent, body) === "legacy") this.#legacy.post(agent, body);
+    this.#legacy.post(await this.#ofItsEra(agent, capabilitiesIn(body) ?? client.capabilities), body);
+  }
+
+  /** A legacy agent that can be asked is served by the server that speaks its era, if there is one. */
+  async #ofItsEra(agent: AgentRequest, capabilities: Readonly<Record<string, unknown>> | undefined): Promise<AgentRequest> {
+    if (!isObject(capabilities?.["sampling"]) && !isObject(capabilities?.["elicitation"])) return agent;
+    const { server } = agent.hub;
+    const twin = await this.#options.forLegacy?.(server);
+    if (twin === undefined || twin === server) return agent;
+    this.#twins.set(twin, server);
+    return { ...agent, hub: this.#hubOf(twin) };
   }
 
   #hubOf(server: HostedServer): ServerHub {
     const known = this.#hubs.get(server);
     if (known !== undefined) return known;
     this.#dropGone(); // a server that was not there before: others may have left
-    const hub = new ServerHub(server, (line) => this.#options.log(line));
+    const hub = new ServerHub(server, (line) => this.#options.log(line), this.#twins.has(server));
     this.#hubs.set(server, hub);
     return hub;
   }
@@ -381,9 +394,10 @@ class GatewayServer implements Gateway {
   #dropGone(): void {
     const now = new Set(this.#options.servers().values());
     for (const [server, hub] of [...this.#hubs]) {
-      if (now.has(server)) continue;
+      if (now.has(this.#twins.get(server) ?? server)) continue;
       hub.dispose();
       this.#hubs.delete(server);
+      this.#twins.delete(server);
     }
   }
 
@@ -419,6 +433,16 @@ function looksModern(request: IncomingMessage, body: ReadBody): boolean {
     const meta = message.kind === "response" ? undefined : message.params?.["_meta"];
     return isObject(meta) && Object.hasOwn(meta, metaKeys.protocolVersion);
   });
+}
+
+/** What an `initialize` in this body declares. */
+function capabilitiesIn(body: ReadBody): Record<string, unknown> | undefined {
+  for (const message of body.messages) {
+    if (message.kind !== "request" || message.method !== "initialize") continue;
+    const capabilities = message.params?.["capabilities"];
+    return isObject(capabilities) ? capabilities : {};
+  }
+  return undefined;
 }
 
 function isPipe(path: string): boolean {

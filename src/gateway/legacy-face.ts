@@ -318,6 +318,7 @@ export class LegacyFace {
             arguments: read.arguments,
             params: paramsFromLegacy(params, era, client) ?? {},
             caller: callerOf(client, request.params),
+            ...(hub.twin ? { hosted: hub.server } : {}),
           },
           {
             signal: controller.signal,

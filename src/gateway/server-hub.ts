@@ -82,6 +82,8 @@ export function respondTo(connection: HostedConnection | undefined, id: RpcId, a
 
 export class ServerHub {
   readonly server: HostedServer;
+  /** Whether the server is the twin of the one of its name, for agents of the older era. */
+  readonly twin: boolean;
   readonly #log: (line: ServerLogLine) => void;
   readonly #underWay = new Set<UnderWay>();
   readonly #asked = new Map<string, Asked>();
@@ -94,8 +96,9 @@ export class ServerHub {
   #listening: AbortController | undefined;
   #rootsRefused: HostedConnection | undefined;
 
-  constructor(server: HostedServer, log: (line: ServerLogLine) => void) {
+  constructor(server: HostedServer, log: (line: ServerLogLine) => void, twin = false) {
     this.server = server;
+    this.twin = twin;
     this.#log = log;
     this.#toolsConnection = server.connection?.connectionId;
     this.#subscribedConnection = server.connection?.connectionId;

@@ -214,4 +214,10 @@ export const resultTexts = {
     "The server asked for further input before it would go on with this call, and this client did not give it. Verify what the tool has done before you call it again.",
   inputRounds:
     "The server asked for further input more often than the gateway allows for one call. Verify what the tool has done before you call it again.",
+  /** The stdio bridge lost its gateway in the middle of a call. */
+  bridgeLost:
+    "The connection to the gateway was lost before the answer came. The tool may have run. Do not repeat it automatically; verify first: MCP Safe Replay keeps account of the call.",
+  /** The stdio bridge did not reach its gateway: nothing was sent. */
+  bridgeNotSent:
+    "MCP Safe Replay is not running, or its gateway is elsewhere now. Nothing was sent; calling again is safe once it runs.",
 } as const;

@@ -27,8 +27,9 @@ export interface Envelope {
 }
 
 /**
- * Params with the era's envelope: in the modern era ours replaces whatever the caller brought; in the legacy era a caller's envelope is
- * taken out, because a server that speaks both eras would read it as a modern request.
+ * Params with the era's envelope. In the modern era the version is this connection's; who asks and what it can do are said per request, so
+ * a caller that brought them (an agent behind the gateway) speaks for itself. In the legacy era a caller's envelope is taken out, because a
+ * server that speaks both eras would read it as a modern request.
  */
 export function withEnvelope(params: JsonObject | undefined, envelope: Envelope): JsonObject | undefined {
   const meta = objectIn(params, "_meta");
@@ -38,8 +39,8 @@ export function withEnvelope(params: JsonObject | undefined, envelope: Envelope)
       _meta: {
         ...meta,
         [PROTOCOL_VERSION_META_KEY]: envelope.protocolVersion,
-        [CLIENT_INFO_META_KEY]: envelope.clientInfo,
-        [CLIENT_CAPABILITIES_META_KEY]: envelope.capabilities,
+        [CLIENT_INFO_META_KEY]: objectIn(meta, CLIENT_INFO_META_KEY) ?? envelope.clientInfo,
+        [CLIENT_CAPABILITIES_META_KEY]: objectIn(meta, CLIENT_CAPABILITIES_META_KEY) ?? envelope.capabilities,
       },
     };
   }

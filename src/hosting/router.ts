@@ -213,13 +213,20 @@ export class Router {
     }
     const capability = capabilityFor(method);
     if (capability !== undefined && capability in this.#parts.capabilities) {
-      if (origin?.observer.related) {
-        origin.observer.related(message);
+      const cause = origin ?? (method === "roots/list" ? undefined : this.#onlyCall());
+      if (cause?.observer.related) {
+        cause.observer.related(message);
         return;
       }
       if (this.#parts.stray(message)) return;
     }
     this.#parts.respond({ jsonrpc: "2.0", id, error: { code: rpcErrors.methodNotFound, message: "Method not found" } });
+  }
+
+  /** On stdio a server's request names no call: with exactly one under way whose caller can be asked, it is that one's. */
+  #onlyCall(): Exchange | undefined {
+    const [only, ...more] = this.exchanges.filter((exchange) => exchange.observer.related !== undefined);
+    return more.length === 0 ? only : undefined;
   }
 
   #remember(key: string, observer: CallObserver): void {

@@ -57,6 +57,7 @@ const backupKeptMs = 30 * 24 * 60 * 60 * 1000;
 export function openForWriting(options: JournalFileOptions): JournalFile {
   const { directory, now, busyMs } = options;
   let opening: Lease | undefined;
+  let lease: Lease | undefined;
   let db: DatabaseSync | undefined;
   try {
     makePrivateFolder(directory);
@@ -70,11 +71,12 @@ export function openForWriting(options: JournalFileOptions): JournalFile {
       notice = mend(directory, now());
       db = openSound(options);
     }
-    const lease = Lease.take(directory, uuidv7());
+    lease = Lease.take(directory, uuidv7());
     sweep(db, directory, lease.id, now());
     return { db, lease, problem: undefined, notice };
   } catch (error) {
     if (db?.isOpen === true) db.close();
+    lease?.release();
     return { ...openForReading(options), problem: problemOf(error, directory) };
   } finally {
     opening?.release();
@@ -102,12 +104,12 @@ function openSound({ directory, now, openDatabase, busyMs }: JournalFileOptions)
       if (!isSound(db)) throw damage();
       forgetDamage(directory);
     }
-    // EXTRA and not FULL: turning to the log must outlive a power cut too, or an old rollback journal comes back and undoes everything.
-    // A commit waits for the disk, on a Mac too; what is deleted is overwritten.
-    // Checkpoints are the journal's own (sqlite-journal.ts): SQLite's would not say when one fails.
-    db.exec(
-      "PRAGMA synchronous=EXTRA; PRAGMA fullfsync=ON; PRAGMA secure_delete=ON; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0",
-    );
+    // A commit waits for the disk, on a Mac too. What is deleted is overwritten. Checkpoints are the journal's own (sqlite-journal.ts):
+    // SQLite's would not say when one fails.
+    db.exec("PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA secure_delete=ON; PRAGMA wal_autocheckpoint=0");
+    db.exec("PRAGMA journal_mode=WAL");
+    // The rollback journal that this step used must not come back with the next power cut: it would undo everything since.
+    syncFolder(directory);
     if (version < schemaVersion) {
       if (version > 0) backUp(db, directory, version, now());
       migrate(db, version);
@@ -133,6 +135,7 @@ export function openForReading({ directory, busyMs, openDatabase }: JournalFileO
     try {
       version = formatOf(db, path);
     } catch (error) {
+      if (existsSync(`${path}-journal`)) throw unfinished();
       // Beside a file in a folder that cannot be written, SQLite cannot keep its index of the log. Where there is no log, none is needed.
       if (error instanceof JournalError || isDamage(error) || logSize(path) > 0) throw error;
       db.close();
@@ -172,6 +175,13 @@ function olderVersion(version: number): JournalError {
   );
 }
 
+function unfinished(): JournalError {
+  return new JournalError(
+    "older-version",
+    "The operation journal was being made or converted when its program died. Open it for writing once, by starting VS Code or 'mcp-safe-replay serve': that is finished then.",
+  );
+}
+
 function foreign(path: string): JournalError {
   return new JournalError(
     "foreign",
@@ -195,17 +205,17 @@ function makePrivateFile(path: string): void {
   else if ((statSync(path).mode & 0o777) !== 0o600) chmodSync(path, 0o600);
 }
 
-/** Makes a new folder's name durable. Not every system lets a folder be synced; SQLite syncs the journal's own. */
+/** What was made or removed in a folder stays so after a power cut. Not every system lets a folder be opened and synced. */
 function syncFolder(directory: string): void {
+  let folder: number | undefined;
   try {
-    const folder = openSync(directory, "r");
-    try {
-      fsyncSync(folder);
-    } finally {
-      closeSync(folder);
-    }
-  } catch {
-    // The name is then as durable as the system makes it.
+    folder = openSync(directory, "r");
+    fsyncSync(folder);
+  } catch (error) {
+    const { code = "" } = error as NodeJS.ErrnoException;
+    if (!["EISDIR", "EPERM", "EACCES", "EINVAL", "ENOTSUP"].includes(code)) throw error;
+  } finally {
+    if (folder !== undefined) closeSync(folder);
   }
 }
 

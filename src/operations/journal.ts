@@ -88,7 +88,7 @@ export interface Journal {
   readonly problem: JournalError | undefined;
   /** What a person should be told though all goes on: a damaged file was set aside, with what was salvaged. */
   readonly notice: string | undefined;
-  /** Settings as they are from now on. What is in the journal already is not rewritten. */
+  /** All settings as they are from now on; one that is left out has its default. What is in the journal already is not rewritten. */
   configure(settings: JournalSettings): void;
   /** Lets closed operations leave by the retention setting; it also happens by itself, every hour. @returns how many left */
   prune(): Promise<number>;

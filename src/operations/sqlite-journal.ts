@@ -47,6 +47,9 @@ interface Pending {
   reject(error: unknown): void;
 }
 
+/** A journal that could not be opened is tried again at every so many looks. */
+const ticksPerTry = 10;
+
 /** What an append adds to the log besides its data, about, in bytes: a page of each table and index that it touches. */
 const pagesOfAppend = 24_000;
 
@@ -80,6 +83,7 @@ export class SqliteJournal implements Journal {
   #dataVersion = 0;
   #newestSeen = 0;
   #prunedAt = -Infinity;
+  #ticks = 0;
   #appends = 0;
   /** Of what went into the log, about how many bytes were brought into the file. */
   #filed = 0;
@@ -225,13 +229,17 @@ export class SqliteJournal implements Journal {
   /** @throws JournalError when nothing can be written; before that, it tries once more what the person may have mended */
   #mustWrite(): void {
     if (this.#closed) throw new JournalError("closed", "The operation journal is closed.");
-    if (this.#file.lease === undefined && this.#options.readOnly !== true && this.#problem?.code !== "newer-version") {
-      this.#shut();
-      this.#open();
-      if (this.#problem === undefined) this.#emit();
-    }
+    this.#tryAgain();
     if (this.#problem !== undefined) throw this.#problem;
     if (this.#logInDoubt) this.#renewLog();
+  }
+
+  /** Opens the file once more for writing, if that could not be done and may be possible by now. */
+  #tryAgain(): void {
+    if (this.#file.lease !== undefined || this.#options.readOnly === true || this.#problem?.code === "newer-version") return;
+    this.#shut();
+    this.#open();
+    if (this.#problem === undefined) this.#emit();
   }
 
   #transaction(durable: boolean, body: (tables: Tables, db: DatabaseSync, owner: string) => void): void {
@@ -279,7 +287,10 @@ export class SqliteJournal implements Journal {
   // ---- other programs -----------------------------------------------------------------------------------------------------------
 
   #watch(): void {
-    if (this.#closed || this.#tables === undefined || this.#file.db === undefined) return;
+    if (this.#closed) return;
+    this.#ticks += 1;
+    if (this.#ticks % ticksPerTry === 0) this.#tryAgain();
+    if (this.#tables === undefined || this.#file.db === undefined) return;
     try {
       if (this.#file.lease !== undefined) {
         this.#loseOrphans();

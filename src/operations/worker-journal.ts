@@ -78,12 +78,8 @@ class WorkerJournal implements Journal {
   // ---- the thread ---------------------------------------------------------------------------------------------------------------
 
   #start(): Worker {
-    const { arguments: kept, retention } = this.#settings;
-    const workerData: WorkerOptions = {
-      ...this.#options,
-      ...(kept === undefined ? {} : { arguments: kept }),
-      ...(retention === undefined ? {} : { retention }),
-    };
+    const { arguments: _arguments, retention: _retention, ...options } = this.#options;
+    const workerData: WorkerOptions = { ...options, ...this.#settings };
     const worker = new Worker(this.#file, { workerData, execArgv: [], name: "journal" });
     worker.on("message", (message: FromWorker) => this.#hear(message));
     // An error is followed by the exit.
@@ -123,7 +119,7 @@ class WorkerJournal implements Journal {
 
   /** A thread that nobody waits for does not keep the program alive. */
   #rest(): void {
-    if (this.#waiting.size === 0) this.#worker?.unref();
+    if (this.#waiting.size === 0 && this.#closing === undefined) this.#worker?.unref();
   }
 
   #ask<M extends Asked>(ask: M, ...args: Arguments<M>): Promise<Answer<M>> {

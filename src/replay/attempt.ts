@@ -38,21 +38,39 @@ export type Waited =
   | { readonly kind: "ended"; readonly ending: Ending }
   | { readonly kind: "timeout" | "cancelled"; readonly stage: Attempt["stage"] };
 
-export type Submitted =
-  | { readonly kind: "sent"; readonly number: number; readonly waited: Waited }
+export type Journaled =
+  /** It is on disk; `send` sends it, once. */
+  | { readonly kind: "journaled"; readonly number: number; send(): Promise<Waited> }
   /** Cancelled before anything left. */
   | { readonly kind: "cancelled" }
   /** The journal could not be written: nothing left. */
   | { readonly kind: "journal-failed"; readonly text: string };
 
+export type Submitted =
+  { readonly kind: "sent"; readonly number: number; readonly waited: Waited } | Exclude<Journaled, { kind: "journaled" }>;
+
+type AttemptConnection = Pick<HostedConnection, "connectionId" | "facts" | "prepareCall">;
+
 /** @param lead events that belong into the same write, before the attempt's own */
 export async function submit(
   desk: Desk,
   course: Course,
-  connection: Pick<HostedConnection, "connectionId" | "facts" | "prepareCall">,
+  connection: AttemptConnection,
   cause: Attempt["cause"],
   lead: readonly OperationEvent[],
 ): Promise<Submitted> {
+  const journaled = await journal(desk, course, connection, cause, lead);
+  return journaled.kind === "journaled" ? { kind: "sent", number: journaled.number, waited: await journaled.send() } : journaled;
+}
+
+/** The first half: makes an attempt ready and puts it on record. One at a time for each course. */
+export async function journal(
+  desk: Desk,
+  course: Course,
+  connection: AttemptConnection,
+  cause: Attempt["cause"],
+  lead: readonly OperationEvent[],
+): Promise<Journaled> {
   if (course.hooks.signal?.aborted === true) return { kind: "cancelled" };
   const number = course.attempts + 1;
   const watch = new Watch(desk, course, number);
@@ -77,7 +95,7 @@ export async function submit(
   }
   course.attempts = number;
   course.firstSentAt ??= desk.clock.now();
-  return { kind: "sent", number, waited: await wait(desk, course, prepared, watch) };
+  return { kind: "journaled", number, send: () => wait(desk, course, prepared, watch) };
 }
 
 function textOf(error: unknown): string {

@@ -48,7 +48,7 @@ export class CallManager implements Calls {
 
   async call(request: CallRequest, hooks: CallHooks): Promise<CallAnswer> {
     const desk = this.#desk;
-    const server = desk.server(request.server);
+    const server = request.hosted ?? desk.server(request.server);
     if (server === undefined)
       return ourAnswer(undefined, invalidCallAnswer(`There is no hosted server named '${request.server}'.`));
     const contract = desk.contract(request.server, request.tool);

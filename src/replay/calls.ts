@@ -2,6 +2,7 @@
  * Owns: the interface through which every caller (an agent at the gateway, the Call Tool command, a model tool) makes a call,
  * settles an unresolved operation or repeats one. One decision for all of them: call-manager.ts.
  */
+import type { HostedServer } from "../hosting/hosted-server.ts";
 import type { LookupFinding } from "./lookup.ts";
 import type { Actor, Caller, Operation, OperationState, Settlement } from "../operations/model.ts";
 
@@ -12,6 +13,8 @@ export interface CallRequest {
   /** The whole `params` of the agent's tools/call, passed on unchanged but for the era's envelope. */
   readonly params: Record<string, unknown>;
   readonly caller: Caller;
+  /** The hosted server to use where there are two of that name, one for each era. Default: the one of that name. */
+  readonly hosted?: HostedServer;
 }
 
 export interface CallHooks {

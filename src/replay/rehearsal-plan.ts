@@ -109,7 +109,7 @@ export function planRehearsal(
     otherArguments: other,
     calls,
     effects: names.length,
-    phrase: `create up to ${calls} effects with ${request.tool} on ${request.server}`,
+    phrase: `create up to ${calls} ${calls === 1 ? "effect" : "effects"} with ${request.tool} on ${request.server}`,
   };
 }
 

@@ -10,7 +10,7 @@ import type { HostedConnection, ListedTool } from "../hosting/connection.ts";
 import type { Ending } from "../hosting/evidence.ts";
 import type { HostedServer } from "../hosting/hosted-server.ts";
 import type { Intention, OperationEvent } from "../operations/model.ts";
-import { submit, type Course } from "./attempt.ts";
+import { journal, type Course, type Journaled } from "./attempt.ts";
 import { patience } from "./backoff.ts";
 import { classify } from "./classify.ts";
 import { contractFingerprint, dataOf, evaluate, marginMs, withKey, type Contract, type Lookup } from "./contracts.ts";
@@ -50,7 +50,7 @@ const askLimit = 6;
 
 /** Why it cannot begin; nothing was called. `message` is for a person. */
 export class RehearsalError extends Error {
-  readonly code: "unknown-server" | "unknown-tool" | "no-contract" | "unreachable" | "not-trusted";
+  readonly code: "unknown-server" | "unknown-tool" | "no-contract" | "unreachable" | "not-trusted" | "not-agreed";
   constructor(code: RehearsalError["code"], message: string) {
     super(message);
     this.name = "RehearsalError";
@@ -138,7 +138,12 @@ interface Acting {
   spoilt?: string;
   firstSentAt: number;
   lastEndedAt: number;
+  /** One attempt after the other is put on record, also when they are sent at once. */
+  turn: Promise<unknown>;
 }
+
+/** An attempt on record; undefined when there is no connection, no journal, or the rehearsal was ended. */
+type Ready = Extract<Journaled, { kind: "journaled" }> | undefined;
 
 class Rehearsal {
   readonly #desk: Desk;
@@ -170,7 +175,11 @@ class Rehearsal {
   async run(): Promise<Pick<RehearsalReport, "findings" | "operations">> {
     this.#tell("asking the lookup about keys that were never used");
     const acts: Acting[] = [];
-    for (const { name, arguments: args } of this.#plan.scenarios) acts.push(await this.#begin(name, args));
+    for (const { name, arguments: args } of this.#plan.scenarios) {
+      const act = this.#begin(name, args);
+      act.before = await this.#look(act, "before");
+      acts.push(act);
+    }
     const other: { said: OtherPayload; act?: Acting } = { said: "not-called" };
     for (const act of acts) {
       if (this.#ended) {
@@ -209,7 +218,7 @@ class Rehearsal {
 
   // ---- acting -------------------------------------------------------------------------------------------------------------------
 
-  async #begin(name: Scenario, args: Record<string, unknown>, key = uuidv7()): Promise<Acting> {
+  #begin(name: Scenario, args: Record<string, unknown>, key = uuidv7()): Acting {
     const id = uuidv7();
     const { tool } = this.#request;
     const keyArgument = this.#contract.duplicatePrevention?.keyArgument;
@@ -232,7 +241,7 @@ class Rehearsal {
       intention,
       contract: this.#contract,
       params: { name: tool, arguments: sent },
-      hooks: {},
+      hooks: this.#hooks.signal === undefined ? {} : { signal: this.#hooks.signal },
       provenRead: false,
       attempts: 0,
       unsent: 0,
@@ -249,8 +258,8 @@ class Rehearsal {
       before: { kind: "unclear", why: "the lookup was not asked" },
       firstSentAt: now,
       lastEndedAt: now,
+      turn: Promise.resolve(),
     };
-    act.before = await this.#look(act, "before");
     return act;
   }
 
@@ -264,14 +273,15 @@ class Rehearsal {
         act.said.push(await this.#say(act), await this.#say(act));
         return;
       case "twice at once": {
-        const said = await Promise.all([this.#say(act, { persist: false }), this.#say(act, { persist: false })]);
+        const ready = [await this.#ready(act, false), await this.#ready(act, false)];
+        const said = await Promise.all(ready.map((first) => this.#say(act, { persist: false, first })));
         act.said.push(...said);
         if (said.some(({ kind }) => kind === "no-answer"))
           act.spoilt = "one of the two calls lost its answer by itself: it is not known whether they met";
         return;
       }
       case "after a lost answer": {
-        const first = await this.#submit(act, true);
+        const first = await this.#submit(act, await this.#ready(act, true));
         if (first?.kind !== "loss") act.spoilt = "the answer was quicker than the cut";
         act.said.push(await this.#say(act));
         return;
@@ -294,7 +304,7 @@ class Rehearsal {
     const args = this.#plan.otherArguments;
     if (args === undefined || this.#ended) return;
     this.#tell("the same key with another payload");
-    other.act = await this.#begin("twice in a row", args, act.intention.key);
+    other.act = this.#begin("twice in a row", args, act.intention.key);
     const said = await this.#say(other.act);
     other.said =
       said.kind === "answered"
@@ -318,10 +328,10 @@ class Rehearsal {
   }
 
   /** One call, until it is answered or refused. */
-  async #say(act: Acting, { persist = true } = {}): Promise<Said> {
+  async #say(act: Acting, { persist = true, first }: { persist?: boolean; first?: Ready } = {}): Promise<Said> {
     const prevention = this.#contract.duplicatePrevention;
     for (let asked = 1; asked <= askLimit; asked++) {
-      const ending = await this.#submit(act, false);
+      const ending = await this.#submit(act, asked === 1 && first !== undefined ? first : await this.#ready(act, false));
       if (ending === undefined) return { kind: "no-answer" };
       let running: boolean;
       if (ending.kind === "answer") {
@@ -345,36 +355,35 @@ class Rehearsal {
     return { kind: "no-answer" };
   }
 
-  /** @param cut whether our side of the connection is dropped as soon as the request is out. @returns undefined when nothing was sent */
-  async #submit(act: Acting, cut: boolean): Promise<Ending | undefined> {
-    const { course } = act;
-    let connection: HostedConnection;
-    try {
-      connection = await this.#server.connect();
-    } catch (error) {
-      this.#desk.log(this.#server.name, `no connection for a rehearsal (${kindOf(error)})`);
-      return undefined;
-    }
-    const first = course.attempts === 0;
-    const lead: OperationEvent[] = first ? [this.#desk.event(course.id, "prepared", "person", act.intention)] : [];
-    if (first) act.firstSentAt = this.#desk.clock.now();
-    const submitted = await submit(
-      this.#desk,
-      course,
-      cut ? cutWhenSent(connection) : connection,
-      first ? "call" : "replay",
-      lead,
-    );
+  /** Puts the next attempt on record. @param cut whether our side of the connection is dropped as soon as the request is out */
+  #ready(act: Acting, cut: boolean): Promise<Ready> {
+    const ready = act.turn.then(async (): Promise<Ready> => {
+      const { course } = act;
+      let connection: HostedConnection;
+      try {
+        connection = await this.#server.connect();
+      } catch (error) {
+        this.#desk.log(this.#server.name, `no connection for a rehearsal (${kindOf(error)})`);
+        return undefined;
+      }
+      const first = course.attempts === 0;
+      const lead = first ? [this.#desk.event(course.id, "prepared", "person", act.intention)] : [];
+      if (first) act.firstSentAt = this.#desk.clock.now();
+      const made = await journal(this.#desk, course, cut ? cutWhenSent(connection) : connection, first ? "call" : "replay", lead);
+      return made.kind === "journaled" ? made : undefined;
+    });
+    act.turn = ready;
+    return ready;
+  }
+
+  /** Sends an attempt that is on record. @returns undefined when there is none */
+  async #submit(act: Acting, ready: Ready): Promise<Ending | undefined> {
+    if (ready === undefined) return undefined;
+    const waited = await ready.send();
     act.lastEndedAt = this.#desk.clock.now();
-    if (submitted.kind !== "sent") return undefined;
-    const ending: Ending =
-      submitted.waited.kind === "ended"
-        ? submitted.waited.ending
-        : {
-            kind: "loss",
-            loss: { kind: "no-answer", stage: submitted.waited.stage === "answered" ? "answering" : submitted.waited.stage },
-          };
-    act.endings.set(submitted.number, ending);
+    const stage = waited.kind === "ended" || waited.stage === "answered" ? "answering" : waited.stage;
+    const ending: Ending = waited.kind === "ended" ? waited.ending : { kind: "loss", loss: { kind: "no-answer", stage } };
+    act.endings.set(ready.number, ending);
     return ending;
   }
 

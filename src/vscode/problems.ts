@@ -42,17 +42,26 @@ export class Problems {
 
   /** Tells of servers that wait for a value or for another name; those that wait for workspace trust are told by their rows. */
   warnOfWaiting(waiting: readonly WaitingServer[]): void {
-    for (const { name, why, reason } of waiting) {
-      const text = `The MCP server "${name}" is not running. ${reason}`;
-      if (why === "workspace-trust" || this.#warned.has(text)) continue;
-      this.#warned.add(text);
-      this.#log.warn(text);
-      const act = why === "input" ? "Enter Value" : "Show Servers";
-      void window.showWarningMessage(text, act).then((choice) => {
-        if (choice === "Enter Value") void commands.executeCommand("mcpSafeReplay.startServer", name);
-        else if (choice !== undefined) void commands.executeCommand("mcpSafeReplay.servers.focus");
+    const news = waiting.filter(({ name, why, source, reason }) => {
+      const known = `${source} ${name} ${reason}`;
+      if (why === "workspace-trust" || this.#warned.has(known)) return false;
+      this.#warned.add(known);
+      this.#log.warn(`The MCP server "${name}" is not running. ${reason}`);
+      return true;
+    });
+    for (const { name, reason } of news.filter(({ why }) => why === "input")) {
+      void window.showWarningMessage(`The MCP server "${name}" is not running. ${reason}`, "Enter Value").then((choice) => {
+        if (choice !== undefined) void commands.executeCommand("mcpSafeReplay.startServer", name);
       });
     }
+    const taken = [...new Set(news.filter(({ why }) => why === "name-taken").map(({ name }) => `"${name}"`))];
+    if (taken.length === 0) return;
+    const text =
+      `Not every MCP server of this workspace is used: ${taken.join(", ")} ${taken.length === 1 ? "is a name" : "are names"} in use already. ` +
+      "Your own servers come first, then those of the first folder.";
+    void window.showWarningMessage(text, "Show Servers").then((choice) => {
+      if (choice !== undefined) void commands.executeCommand("mcpSafeReplay.servers.focus");
+    });
   }
 
   #warn(who: string, keys: readonly SettingKey[], open: string): void {

@@ -7,6 +7,7 @@ import { ConfigurationTarget, EventEmitter, workspace } from "vscode";
 import type { ConfigurationChangeEvent, Disposable, Event, Uri, WorkspaceConfiguration } from "vscode";
 import type { Problem } from "../hosting/definitions.ts";
 import type { DuplicateGuardMode, ReplaySettings } from "../replay/settings.ts";
+import { UserError } from "./user-error.ts";
 
 export const section = "mcpSafeReplay";
 
@@ -33,9 +34,13 @@ interface UserScopes {
   readonly globalRemoteValue?: unknown;
 }
 
+function inspect(key: SettingKey): (Inspection & UserScopes) | undefined {
+  return workspace.getConfiguration(section).inspect(key);
+}
+
 /** The person's own value. Never a merged one: a remote machine's settings can reach into `globalValue` by dotted sub-keys. */
 export function personsValue(key: SettingKey): unknown {
-  const inspected: (Inspection & UserScopes) | undefined = workspace.getConfiguration(section).inspect(key);
+  const inspected = inspect(key);
   if (inspected === undefined) return undefined;
   if (inspected.globalLocalValue !== undefined) return inspected.globalLocalValue;
   // With a profile, an application-wide value is in `globalValue` alone.
@@ -201,6 +206,13 @@ export class Settings implements Disposable {
 
   #update(key: SettingKey, change: (before: unknown) => unknown): Promise<void> {
     const done = this.#writes.then(async () => {
+      // VS Code would write the person's change into the remote machine's settings, where it does not count.
+      if (inspect(key)?.globalRemoteValue !== undefined) {
+        throw new UserError(
+          `The settings of the remote machine have a value for ${section}.${key}, so your own cannot be changed from here. ` +
+            `Remove it there (Preferences: Open Remote Settings), then try again.`,
+        );
+      }
       await workspace.getConfiguration(section).update(key, change(personsValue(key)), ConfigurationTarget.Global);
     });
     this.#writes = done.catch(() => undefined);

@@ -96,14 +96,16 @@ export class Trust implements TrustSource, Disposable {
   /** A person trusts this server, as it is defined now. */
   async grant(server: string): Promise<void> {
     if (!this.#servers.has(server)) throw new UserError(`There is no server "${server}" to trust.`);
-    await this.#record(server);
     await this.#settings.setEntry("serverTrust", server, true);
+    await this.#record(server);
     this.#changed.fire();
   }
 
   async revoke(server: string): Promise<void> {
-    await this.#settings.setEntry("serverTrust", server, false);
+    // The record first: whatever becomes of the setting, the trust is gone.
     await this.#forget(server);
+    this.#changed.fire();
+    await this.#settings.setEntry("serverTrust", server, false);
     this.#changed.fire();
   }
 

@@ -4,6 +4,7 @@
  * It stands in for node:sqlite under the real journal, by the journal's `openDatabase`.
  */
 import fs from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { basename } from "node:path";
 import type { DatabaseSync, SQLInputValue } from "node:sqlite";
 import sqlite from "node-sqlite3-wasm";
@@ -39,6 +40,7 @@ const patched = fs as unknown as Fs;
 patched["openSync"] = (path: string, ...rest: never[]) => {
   const descriptor = real.openSync(path, ...(rest as unknown as [string]));
   if (journalFile.test(basename(path))) names.set(descriptor, basename(path));
+  else if (real.fstatSync(descriptor).isDirectory()) names.set(descriptor, ".");
   return descriptor;
 };
 patched["closeSync"] = (descriptor: number) => {
@@ -56,8 +58,8 @@ patched["ftruncateSync"] = (descriptor: number, size: number) => {
   real.ftruncateSync(descriptor, size);
 };
 patched["fsyncSync"] = (descriptor: number) => {
-  // SQLite syncs its own files and the folder that they are in.
-  watcher?.({ kind: "sync", file: names.get(descriptor) ?? "." });
+  const file = names.get(descriptor);
+  if (file !== undefined) watcher?.({ kind: "sync", file });
   // The order is what counts here, not the real disk's time.
 };
 // Its one kind of lock is a folder, and it takes its own for another program's half-done write, which it would leave half-done.
@@ -69,6 +71,9 @@ patched["unlinkSync"] = (path: string) => {
   if (journalFile.test(basename(path))) watcher?.({ kind: "remove", file: basename(path) });
   real.unlinkSync(path);
 };
+
+// The journal's own calls go the same way.
+syncBuiltinESMExports();
 
 /** SQLite's result codes by the messages that it gives for them (sqlite.org/rescode.html). */
 const codes: readonly (readonly [RegExp, number])[] = [

@@ -44,8 +44,8 @@ export interface StageOptions {
   readonly otherServers?: Readonly<Record<string, unknown>>;
   /** User settings over the demo's. */
   readonly settings?: Readonly<Record<string, unknown>>;
-  /** Settings of the workspace, and of the remote machine. */
   readonly workspaceSettings?: Readonly<Record<string, unknown>>;
+  /** Settings of the remote machine. */
   readonly machineSettings?: Readonly<Record<string, unknown>>;
   /** True opens the workspace in Restricted Mode; false (default) trusts every workspace. */
   readonly restricted?: boolean;
@@ -53,6 +53,8 @@ export interface StageOptions {
   readonly model?: boolean;
   /** Opens the first window. Default true. */
   readonly open?: boolean;
+  /** How the first window is opened. */
+  readonly window?: OpenOptions;
 }
 
 /** One VS Code server with its own profile, journal and ledgers, seen by one browser. */
@@ -106,7 +108,7 @@ export class Stage {
     });
     const browser = await launchChromium();
     const stage = new Stage(run, vscode, browser, demo);
-    if (options.open !== false) await stage.open();
+    if (options.open !== false) await stage.open(options.window);
     return stage;
   }
 
@@ -227,6 +229,31 @@ export class Stage {
     await this.window.clearNotifications();
   }
 
+  /** All messages of the notification centre, from top to bottom, whether they can be seen or not. Closes it again. */
+  async allNotifications(): Promise<string[]> {
+    const center = this.page.locator(".notifications-center.visible");
+    const bell = this.page.locator('[id="status.notifications"]');
+    await bell.click();
+    const rows = center.locator(".monaco-list-row");
+    const messages = new Map<number, string>();
+    // Its list draws only what can be seen.
+    for (;;) {
+      const seen = await rows.evaluateAll((elements) =>
+        elements.map((row) => ({
+          index: Number(row.getAttribute("data-index")),
+          last: row.getAttribute("data-last-element") === "true",
+          text: row.querySelector(".notification-list-item-message")?.textContent ?? "",
+        })),
+      );
+      for (const { index, text } of seen) messages.set(index, text);
+      if (seen.length === 0 || seen.some(({ last }) => last)) break;
+      await this.page.keyboard.press("ArrowDown");
+    }
+    await bell.click();
+    await center.waitFor({ state: "hidden" });
+    return [...messages].toSorted(([a], [b]) => a - b).map(([, text]) => text);
+  }
+
   /** Waits for a notification with this text and presses a button of it. */
   async press(notification: string | RegExp, button: string): Promise<void> {
     const toast = this.page.locator(".notifications-toasts .notification-list-item", { hasText: notification }).first();
@@ -239,11 +266,12 @@ export class Stage {
     await editor.locator(".view-lines").click();
     await this.page.keyboard.press("ControlOrMeta+A");
     await this.page.keyboard.press("ControlOrMeta+C");
+    await this.page.keyboard.press("ControlOrMeta+Home");
     return this.page.evaluate<string>("navigator.clipboard.readText()");
   }
 
   /** Waits for the document of an operation with this heading, in front; its text. */
-  async documentText(heading: string | RegExp): Promise<string> {
+  async documentText(heading: string): Promise<string> {
     const line = this.page.locator(".editor-group-container.active .view-line").filter({ hasText: heading }).first();
     await line.waitFor({ timeout: STATE_MS });
     return this.editorText();

@@ -3,21 +3,11 @@
 // are shown: test/e2e/restricted.test.ts.
 
 import assert from "node:assert/strict";
-import { mkdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import * as vscode from "vscode";
 import type { HttpFaultServer } from "../servers/fault/http-fault-server.ts";
-import {
-  callByCommand,
-  eventually,
-  hostHttpFaults,
-  newFolder,
-  run,
-  setTrust,
-  settingsApplied,
-  userSetting,
-  type Hosted,
-} from "./support.ts";
+import { callByCommand, eventually, hostHttpFaults, newFolder, run, setTrust, userSetting, type Hosted } from "./support.ts";
 import { startHttpFaultServer } from "../servers/fault/http-fault-server.ts";
 
 const SECTION = "mcpSafeReplay";
@@ -106,7 +96,8 @@ describe("a setting that is not the person's own", () => {
   }
 
   async function nothingHappened(): Promise<void> {
-    await settingsApplied();
+    // It reads the settings anew, whatever they hold.
+    await run("mcpSafeReplay.restartServer", { server: "vault" });
     const { requests, text } = await loseCall();
     assert.equal(requests, 1, "a call that nobody allowed was repeated");
     assert.match(text, /^UNRESOLVED: /);
@@ -168,6 +159,28 @@ describe("a setting that is not the person's own", () => {
       }
     });
   }
+
+  it("of the remote machine is not mistaken for the place where the person's own trust is written", async function () {
+    const file = machineFile();
+    if (file === undefined) this.skip();
+    const text = JSON.stringify({ [`${SECTION}.serverTrust.vault`]: true, "editor.rulers": [3_000] });
+    try {
+      await writeFile(file, text);
+      await eventually("VS Code to have read the machine's settings", () => {
+        const rulers = vscode.workspace.getConfiguration("editor").get<number[]>("rulers");
+        return rulers?.[0] === 3_000 || undefined;
+      });
+      for (const command of ["mcpSafeReplay.trustServer", "mcpSafeReplay.untrustServer"] as const)
+        await assert.rejects(
+          run(command, { server: "vault" }),
+          /settings of the remote machine have a value for mcpSafeReplay\.serverTrust/,
+        );
+      assert.equal(await readFile(file, "utf8"), text, "nothing is written there");
+      await nothingHappened();
+    } finally {
+      await writeFile(file, "{}");
+    }
+  });
 
   it("from a workspace does not come by an extension that writes it for the workspace either", async () => {
     const configuration = vscode.workspace.getConfiguration(SECTION);

@@ -55,7 +55,11 @@ export async function run<Name extends keyof CommandMap>(
 
 /** The person's own value of an object setting. */
 export function userSetting(key: "servers" | "serverTrust"): Readonly<Record<string, unknown>> {
-  return vscode.workspace.getConfiguration(SECTION).inspect<Record<string, unknown>>(key)?.globalValue ?? {};
+  const inspected = vscode.workspace.getConfiguration(SECTION).inspect<Record<string, unknown>>(key);
+  // `globalValue` alone may be a remote machine's word; VS Code's typings leave the person's own out.
+  return (
+    (inspected as { globalLocalValue?: Record<string, unknown> } | undefined)?.globalLocalValue ?? inspected?.globalValue ?? {}
+  );
 }
 
 /** Adds entries to an object setting of the person's, or takes those away that are undefined. One change after the other. */

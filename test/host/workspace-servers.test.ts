@@ -194,7 +194,7 @@ describe("the servers of a workspace", () => {
     const inUrl = document.positionAt(document.getText().indexOf('"url"') + 2);
     const hover = await eventually("the hover", async () => {
       const hovers = await vscode.commands.executeCommand<vscode.Hover[]>("vscode.executeHoverProvider", uri, inUrl);
-      const texts = hovers.flatMap(({ contents }) => contents.map((one) => (typeof one === "string" ? one : one.value)));
+      const texts = hovers.flatMap(({ contents }) => contents.map((one) => (one as vscode.MarkdownString).value));
       return texts.find((text) => text.includes("The server's URL"));
     });
     assert.ok(hover);

@@ -32,6 +32,8 @@ export async function launchChromium(options: { readonly headless?: boolean } = 
 export interface OpenOptions {
   /** Folder to open; the one in the URL without it. */
   readonly folder?: string;
+  /** Workspace file (`*.code-workspace`) to open in place of a folder. */
+  readonly workspaceFile?: string;
   /** Colour theme, by the browser's preference (`quietSettings` makes VS Code follow it). */
   readonly theme?: "light" | "dark" | "high-contrast";
   readonly viewport?: { readonly width: number; readonly height: number };
@@ -64,6 +66,10 @@ export async function openWorkbench(browser: Browser, url: string, options: Open
   await options.prepare?.(page);
   const target = new URL(url);
   if (options.folder !== undefined) target.searchParams.set("folder", options.folder);
+  if (options.workspaceFile !== undefined) {
+    target.searchParams.delete("folder");
+    target.searchParams.set("workspace", options.workspaceFile);
+  }
   await page.goto(target.href);
   await workbench.ready();
   if (options.trustPrompt !== undefined) await workbench.answerTrustPrompt(options.trustPrompt);
@@ -160,7 +166,8 @@ export class Workbench {
 
   /** Labels of the rows that the open quick pick shows now. */
   async quickPickLabels(): Promise<string[]> {
-    return this.quickInput.locator(".quick-input-list .monaco-list-row .label-name").allTextContents();
+    // The first line of each row: the second is the detail, or what is left of an earlier row's.
+    return this.quickInput.locator(".quick-input-list-rows > :first-child .label-name").allTextContents();
   }
 
   /** Title, prompt or message of the open quick input. */
@@ -352,7 +359,8 @@ export class Chat {
   /** Waits for the card that asks for leave to run a tool; its text. */
   async confirmationText(): Promise<string> {
     await this.confirmation.waitFor({ timeout: CHAT_MS });
-    return this.confirmation.innerText();
+    // VS Code writes JSON with no-break spaces.
+    return (await this.confirmation.innerText()).replaceAll("\u00a0", " ");
   }
 
   /** Waits for the card that asks for leave to run a tool and presses its Allow button. */

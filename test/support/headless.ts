@@ -51,6 +51,8 @@ export class Headless {
   listening = "";
   urls: Readonly<Record<string, string>> = {};
   stderr = "";
+  /** Settles when the process that `serve` started last has ended: with the signal that ended it, or its exit code. */
+  ended: Promise<NodeJS.Signals | number> | undefined;
 
   constructor() {
     this.folder = temporaryFolder();
@@ -59,16 +61,18 @@ export class Headless {
   }
 
   /** Starts `serve` with this configuration; ready when its line is there. Extra arguments replace `--no-token`. */
-  async serve(config: unknown, extra: readonly string[] = ["--no-token"]): Promise<void> {
+  async serve(config: unknown, extra: readonly string[] = ["--no-token"], env: Record<string, string> = {}): Promise<void> {
     writeFileSync(this.configFile, JSON.stringify(config));
     const child = spawn(
       process.execPath,
       [headlessFile, "serve", "--config", this.configFile, "--journal-dir", this.journalDir, ...extra],
       {
+        env: { ...process.env, ...env },
         stdio: ["ignore", "pipe", "pipe"],
       },
     );
     this.#child = child;
+    this.ended = once(child, "exit").then(([code, signal]) => (signal as NodeJS.Signals | null) ?? (code as number));
     child.stderr.setEncoding("utf8").on("data", (text: string) => (this.stderr += text));
     const lines = createInterface({ input: child.stdout });
     const first = await Promise.race([

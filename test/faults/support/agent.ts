@@ -4,7 +4,6 @@
  * Leaves to others: what the gateway makes of it.
  */
 import { request as httpRequest, type ClientRequest, type IncomingMessage } from "node:http";
-import { canonicalArguments } from "../../servers/ledger.ts";
 import type { Era, Json } from "../../servers/fault/world.ts";
 
 export type RpcAnswer =
@@ -17,6 +16,8 @@ export interface AgentCall {
   readonly answer: Promise<RpcAnswer>;
   /** Everything else that came on the call's stream. */
   readonly heard: Json[];
+  /** Settles when so many keep-alive comments have come. */
+  untilComments(count: number): Promise<void>;
   /** `notifications/cancelled`; in the 2026-07-28 era the stream is closed instead. */
   cancel(): Promise<void>;
   /** The agent goes away. */
@@ -64,22 +65,39 @@ export class Agent {
     const id = this.#id;
     const { promise, resolve } = Promise.withResolvers<RpcAnswer>();
     const heard: Json[] = [];
+    const comments = new EventTarget();
+    let commentCount = 0;
     const outgoing = this.#post({ jsonrpc: "2.0", id, method, params: this.#withEnvelope(params) }, (response) => {
-      void read(response, (message) => {
-        if (message["id"] === id && message["method"] === undefined) {
-          const at = performance.now();
-          const error = message["error"] as { code: number; message: string } | undefined;
-          resolve(
-            error === undefined ? { kind: "result", result: message["result"] as Json, at } : { kind: "error", error, at },
-          );
-        } else if (message["method"] !== undefined && message["id"] !== undefined) this.#answerQuestion(message);
-        else heard.push(message);
-      }).then(() => resolve({ kind: "nothing", status: response.statusCode ?? 0, at: performance.now() }));
+      void read(
+        response,
+        (message) => {
+          if (message["id"] === id && message["method"] === undefined) {
+            const at = performance.now();
+            const error = message["error"] as { code: number; message: string } | undefined;
+            resolve(
+              error === undefined ? { kind: "result", result: message["result"] as Json, at } : { kind: "error", error, at },
+            );
+          } else if (message["method"] !== undefined && message["id"] !== undefined) this.#answerQuestion(message);
+          else heard.push(message);
+        },
+        () => {
+          commentCount += 1;
+          comments.dispatchEvent(new Event("comment"));
+        },
+      ).then(() => resolve({ kind: "nothing", status: response.statusCode ?? 0, at: performance.now() }));
     });
     outgoing.on("error", () => resolve({ kind: "nothing", status: 0, at: performance.now() }));
     return {
       answer: promise,
       heard,
+      untilComments: (count) =>
+        new Promise((enough) => {
+          const look = (): void => {
+            if (commentCount >= count) enough();
+          };
+          comments.addEventListener("comment", look);
+          look();
+        }),
       cancel: async () => {
         if (this.#era === "2026-07-28") outgoing.destroy();
         else await this.#tell({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: id } });
@@ -92,9 +110,7 @@ export class Agent {
     const { id, method, params } = question as { id: unknown; method: string; params: Json };
     const { asked } = this.#options;
     const body =
-      asked === undefined
-        ? { error: { code: -32601, message: "Method not found" } }
-        : { result: asked(method, params) };
+      asked === undefined ? { error: { code: -32601, message: "Method not found" } } : { result: asked(method, params) };
     void this.#tell({ jsonrpc: "2.0", id, ...body });
   }
 
@@ -123,7 +139,7 @@ export class Agent {
     const modern: Record<string, string> =
       this.#era === "2026-07-28" && message["method"] !== undefined
         ? {
-            "mcp-method": String(message["method"]),
+            "mcp-method": message["method"] as string,
             ...(message["method"] === "tools/call" ? { "mcp-name": String(params?.["name"]) } : {}),
           }
         : {};
@@ -147,7 +163,7 @@ export class Agent {
 }
 
 /** Reads a JSON or SSE body; settles at its end, however it comes. */
-async function read(response: IncomingMessage, take: (message: Json) => void): Promise<void> {
+async function read(response: IncomingMessage, take: (message: Json) => void, comment: () => void): Promise<void> {
   response.setEncoding("utf8");
   const streams = response.headers["content-type"]?.startsWith("text/event-stream") === true;
   let text = "";
@@ -158,6 +174,7 @@ async function read(response: IncomingMessage, take: (message: Json) => void): P
       const events = text.split("\n\n");
       text = events.pop() ?? "";
       for (const event of events) {
+        if (event.startsWith(":")) comment();
         const data = event
           .split("\n")
           .filter((line) => line.startsWith("data:"))
@@ -170,9 +187,4 @@ async function read(response: IncomingMessage, take: (message: Json) => void): P
   } catch {
     // The connection broke: there is no more to read.
   }
-}
-
-/** The same arguments, whatever the order of their members. */
-export function sameArguments(a: unknown, b: unknown): boolean {
-  return canonicalArguments(a) === canonicalArguments(b);
 }

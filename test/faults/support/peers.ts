@@ -2,12 +2,17 @@
  * Owns: the fault servers behind one face, so that a cell is written once for every transport: script, ledger, hanging calls, restarts.
  * Leaves to others: the faults themselves (test/servers/fault).
  */
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { ServerDefinition } from "../../../src/hosting/definitions.ts";
 import { startHttpFaultServer, type HttpBinding, type HttpFaultServer } from "../../servers/fault/http-fault-server.ts";
 import { stdioFaults, type StdioFaults } from "../../servers/fault/stdio-faults.ts";
 import type { Step } from "../../servers/fault/steps.ts";
 import { defaultTools, type Era, type FaultTool, type ServerInfo } from "../../servers/fault/world.ts";
 import type { LedgerReader, RequestEntry } from "../../servers/ledger.ts";
+
+/** Hundreds of processes of the same program: compiled once. */
+export const compileCache = join(tmpdir(), "msr-compile-cache");
 
 /** The columns of the matrix. `stdio`: 2025-11-25 over stdio, `stdio-modern`: 2026-07-28. */
 export const transports = [
@@ -75,7 +80,12 @@ export class Peer {
       this.definition = { type: transport === "sse-2024" ? "sse" : "http", url: http.url, headers: {} };
     } else if (stdio !== undefined) {
       this.ledger = stdio.ledger;
-      this.definition = { type: "stdio", command: stdio.command, args: stdio.args, env: {} };
+      this.definition = {
+        type: "stdio",
+        command: stdio.command,
+        args: stdio.args,
+        env: { NODE_COMPILE_CACHE: compileCache },
+      };
     } else throw new Error("a peer is HTTP or stdio");
   }
 
@@ -88,11 +98,6 @@ export class Peer {
     const withoutGetStream = options.withoutGetStream ?? false;
     const http = await startHttpFaultServer({ binding: bindingOf(transport), ledger: directory, tools, sync, withoutGetStream });
     return new Peer(transport, http, undefined);
-  }
-
-  /** The definition as the command line program's configuration file has it. */
-  get configured(): Record<string, unknown> {
-    return { ...this.definition };
   }
 
   /** Steps for the next tools/calls. */

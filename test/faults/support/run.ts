@@ -31,7 +31,13 @@ export class Run {
   }
 
   /** One call of this class whose next requests take these steps, and what must come of it. */
-  async lose(lab: Lab, cls: Class, steps: readonly Step[], expected: Expected, more: Record<string, unknown> = {}): Promise<Subject> {
+  async lose(
+    lab: Lab,
+    cls: Class,
+    steps: readonly Step[],
+    expected: Expected,
+    more: Record<string, unknown> = {},
+  ): Promise<Subject> {
     const subject = lab.subject(cls, more);
     lab.peer.script(...steps);
     const answer = await lab.call(this.path, subject).answer;

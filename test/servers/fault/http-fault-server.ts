@@ -705,6 +705,10 @@ class FaultServer implements HttpFaultServer {
         this.#answer(exchange, [message], status, step.progress);
         return;
       }
+      case "answer-then-break": {
+        this.#answerThenBreak(exchange, message);
+        return;
+      }
       case "two-answers": {
         this.#answer(exchange, [message, otherText(message)], status, step.progress);
         return;
@@ -906,6 +910,20 @@ class FaultServer implements HttpFaultServer {
       response.flushHeaders();
     }
     this.#cutFlushed(response, how);
+  }
+
+  #answerThenBreak(exchange: Exchange, message: Json): void {
+    const { response } = exchange;
+    if (this.#streams(exchange)) {
+      const stream = this.#open(exchange);
+      stream.send(message);
+      if (stream.response !== undefined) this.#cutFlushed(stream.response, "reset");
+      return;
+    }
+    const text = JSON.stringify(message);
+    response.writeHead(200, { "content-type": "application/json", "content-length": Buffer.byteLength(text) + 100 });
+    response.write(text);
+    this.#cutFlushed(response, "reset");
   }
 
   #truncate(exchange: Exchange, message: Json): void {

@@ -3,8 +3,8 @@
  * loses the answer as the step says. The script goes on where an earlier process of the same ledger ended.
  * Leaves to others: writing the script and starting it (stdio-faults.ts), the words (steps.ts), tools and answers (world.ts).
  *
- * `node stdio-fault-server.ts --dir DIR`; DIR holds the ledger, `script.json` (stdio-faults.ts: StdioScript), `release.json`
- * and `hung.json`.
+ * `node stdio-fault-server.ts --dir DIR`; DIR holds the ledger, `script.json` (stdio-faults.ts: StdioScript), `release.json`,
+ * `hung.json` and `stdin-closed`.
  */
 import { closeSync, existsSync, readFileSync, renameSync, watch, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -197,6 +197,10 @@ function deliver(step: Step, answer: Json, rpcId: RpcId): void {
       for (const line of step.lines ?? ["Listening on port 0", "{not json", '{"jsonrpc":"2.0"}', ""]) writeOut(`${line}\n`);
       send(answer);
       return;
+    case "answer-then-break":
+      send(answer);
+      process.exit(1);
+      break;
     case "exit":
     case "kill":
     case "partial-line":
@@ -240,6 +244,7 @@ function lose(step: Step, answer: string): void {
       process.stdin.destroy();
       // libuv never closes the standard descriptors itself.
       closeSync(0);
+      writeFileSync(join(directory, "stdin-closed"), `${process.pid}\n`);
       liveOn();
       return;
     default:

@@ -43,6 +43,8 @@ export interface StdioFaults {
   scriptFor(method: string, ...steps: Step[]): void;
   /** How many calls have come to hang so far, in all processes of the ledger. */
   hung(): number;
+  /** Whether a process has closed its stdin as its script said. */
+  stdinClosed(): boolean;
   /** Lets so many hanging calls go on, the oldest first (default 1). Calls that a process took with it do not count. */
   release(count?: number): void;
 }
@@ -77,6 +79,7 @@ export function stdioFaults(directory: string, script: StdioScript = {}): StdioF
       const path = join(directory, "hung.json");
       return existsSync(path) ? (JSON.parse(readFileSync(path, "utf8")) as { count: number }).count : 0;
     },
+    stdinClosed: () => existsSync(join(directory, "stdin-closed")),
     release(count = 1) {
       releases += count;
       writeJson(directory, "release.json", { count: releases });

@@ -33,6 +33,8 @@ type Action =
   // ---- an answer comes (every transport) ----
   /** The tool's own result, or this one. */
   | { readonly do: "answer"; readonly result?: Readonly<Record<string, unknown>> }
+  /** The whole answer; right after it the connection breaks (JSON: the body was announced longer; stdio: the process ends). */
+  | { readonly do: "answer-then-break" }
   /** A result with `isError: true`. */
   | { readonly do: "tool-error"; readonly text?: string; readonly structuredContent?: Readonly<Record<string, unknown>> }
   /** A JSON-RPC error; `status` is its HTTP status (default 200). */

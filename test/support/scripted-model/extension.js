@@ -50,13 +50,25 @@ function freshResults(messages) {
   return results;
 }
 
+/** How many tools the model has called in this turn: its own messages since the last one with text of the person's. */
+function callsInTurn(messages) {
+  let count = 0;
+  for (const message of messages.toReversed()) {
+    if (message.role === vscode.LanguageModelChatMessageRole.Assistant)
+      count += message.content.filter((part) => part instanceof vscode.LanguageModelToolCallPart).length;
+    else if (message.content.some((part) => !(part instanceof vscode.LanguageModelToolResultPart))) break;
+  }
+  return count;
+}
+
 /** One answer: the parts to report. */
 function answer(messages, tools) {
   const results = freshResults(messages);
-  if (results.length > 0) return new vscode.LanguageModelTextPart(`RESULT: ${results.map(textOf).join("\n")}`);
   const prompt = lastRequest(messages);
+  const insists = prompt.startsWith("insist ") && callsInTurn(messages) < 2;
+  if (results.length > 0 && !insists) return new vscode.LanguageModelTextPart(`RESULT: ${results.map(textOf).join("\n")}`);
   if (prompt === "tools") return new vscode.LanguageModelTextPart(`TOOLS: ${tools.map((tool) => tool.name).join(" ")}`);
-  const call = /^call\s+(\S+)\s*([\s\S]*)$/.exec(prompt);
+  const call = /^(?:call|insist)\s+(\S+)\s*([\s\S]*)$/.exec(prompt);
   if (!call) return new vscode.LanguageModelTextPart(`ECHO: ${prompt.slice(0, 200)}`);
   const tool = tools.find((offered) => new RegExp(call[1]).test(offered.name));
   if (!tool) return new vscode.LanguageModelTextPart(`NO TOOL: none of ${tools.length} offered tools matches ${call[1]}`);

@@ -504,9 +504,13 @@ describe("2026-07-28", () => {
         },
       }),
     );
-    const { connection, server: hosted } = await connected(http(server.url));
+    const { connection, log } = await connected(http(server.url));
     expect((await connection.prepareCall(call, {}).send()).kind).toBe("answer");
-    await hosted.stop();
+    expect(log).toContainEqual({
+      level: "warning",
+      text: "The server sent a request (ping), which its protocol version does not allow; it was ignored.",
+    });
+    await connection.prepareCall(call, {}).send();
     expect(server.requests("answer")).toHaveLength(0);
   });
 

@@ -13,14 +13,14 @@ const keys = {
 };
 
 describe("the envelope of 2026-07-28", () => {
-  it("is ours, whatever the caller brought; the rest of its _meta stays", () => {
+  it("names this connection's version; a caller that brought the rest speaks for itself", () => {
     const params = { name: "t", _meta: { [keys.version]: "x", [keys.info]: { name: "agent" }, traceparent: "00" } };
     expect(withEnvelope(params, envelope("2026-07-28"))).toEqual({
       name: "t",
       _meta: {
         traceparent: "00",
         [keys.version]: "2026-07-28",
-        [keys.info]: { name: "c", version: "1" },
+        [keys.info]: { name: "agent" },
         [keys.capabilities]: { elicitation: {} },
       },
     });

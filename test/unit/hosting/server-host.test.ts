@@ -95,7 +95,7 @@ describe("after an unexpected end", () => {
 
   it("the new process starts only when nothing is left of the old one", async () => {
     const server = child("stubborn");
-    const { connection, until } = await connected(server.definition, { limits: { grace: 100 } });
+    const { connection, until } = await connected(server.definition, { limits: { grace: 800 } });
     await connection.prepareCall(call("close-stdout"), {}).send();
     await until("reconnecting");
     await until("connected");
@@ -290,6 +290,21 @@ describe("a suspicion", () => {
     finish();
     await sibling;
     await server.until("ping");
+  });
+
+  it("does not wait for a cancelled request, which nobody waits for", async () => {
+    const server = await raw(
+      legacyHandlers({ "tools/call": (turn) => (turn.seen.body.params?.["name"] === "look" ? undefined : turn.reset()) }),
+    );
+    const { connection } = await connected(http(server.url));
+    const prepared = connection.prepareCall(call("look"), {});
+    const cancelled = prepared.send();
+    await server.until("tools/call");
+    prepared.cancel();
+    await connection.prepareCall(call("book"), {}).send();
+    await server.until("ping");
+    await connection.close();
+    expect(await cancelled).toMatchObject({ kind: "loss", loss: { kind: "closed-here" } });
   });
 
   it("is dropped by any answer, an error too: a server without ping is a healthy server", async () => {

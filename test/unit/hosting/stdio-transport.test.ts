@@ -135,6 +135,26 @@ describe("a server's own requests", () => {
     expect(server.received("initialize")[0]?.["params"]).toMatchObject({ capabilities: { elicitation: {} } });
   });
 
+  it("go to the one call that is under way, so that its clock can stand still", async () => {
+    const server = child();
+    const { server: hosted, connection } = await connected(server.definition, { capabilities: { elicitation: {} } });
+    const strays: unknown[] = [];
+    hosted.onMessage((message) => strays.push(message["method"]));
+    const related: unknown[] = [];
+    const observer = {
+      related: (message: Record<string, unknown>) => {
+        related.push(message["method"]);
+        connection.respond({ jsonrpc: "2.0", id: message["id"] as string, result: { action: "accept" } });
+      },
+    };
+    await connection.prepareCall(call("ask"), observer).send();
+    await expect
+      .poll(() => server.entries().find((entry) => entry["id"] === "server-3"))
+      .toMatchObject({ result: { action: "accept" } });
+    expect(related).toContain("elicitation/create");
+    expect(strays).not.toContain("elicitation/create");
+  });
+
   it("are declined when the capability was declared but nobody listens", async () => {
     const server = child();
     const { connection } = await connected(server.definition, { capabilities: { sampling: {}, elicitation: {} } });

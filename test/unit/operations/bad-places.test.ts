@@ -83,6 +83,17 @@ describe("a journal in a bad place", () => {
     expect(journal.problem).toBeUndefined();
   });
 
+  it("is opened by itself once nothing stands in its way any more", async () => {
+    const directory = journalFolder();
+    writeFileSync(directory, "");
+    const journal = closing(openSqliteJournal({ directory, watchMs: 5 }));
+    expect(journal.problem).toBeDefined();
+    const told = new Promise<void>((done) => journal.onDidChange(done));
+    rmSync(directory);
+    await told;
+    expect(journal.problem).toBeUndefined();
+  });
+
   it("makes a missing folder, its parents too", async () => {
     const directory = join(journalFolder(), "a", "b");
     const journal = closing(openSqliteJournal({ directory, watchMs: 0 }));

@@ -38,7 +38,9 @@ class Windows {
   readonly #open: ({ journal: SqliteJournal; handles: DatabaseSync[] } | undefined)[] = [undefined, undefined];
 
   constructor() {
-    ({ path: this.directory, remove: this.remove } = temporaryFolder());
+    const folder = temporaryFolder();
+    this.directory = folder.path;
+    this.remove = () => folder.remove();
   }
 
   at(window: number): SqliteJournal {

@@ -30,8 +30,8 @@ process.on("message", ({ id, method, args }: { id: number; method: string; args:
 });
 say({ id: 0 });
 
+/** An error's class does not cross between processes, its fields do. */
 function wordsOf(error: unknown): { name: string; message: string } {
-  return error instanceof Error
-    ? { ...error, name: error.name, message: error.message }
-    : { name: "Error", message: String(error) };
+  if (!(error instanceof Error)) return { name: "Error", message: String(error) };
+  return Object.assign({ name: error.name, message: error.message }, error as object);
 }

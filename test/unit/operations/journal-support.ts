@@ -18,7 +18,7 @@ afterEach(async () => {
 /** The path of a journal folder that does not exist yet; removed when the test ends. */
 export function journalFolder(): string {
   const made = temporaryFolder();
-  cleanups.push(made.remove);
+  cleanups.push(() => made.remove());
   return join(made.path, "journal");
 }
 

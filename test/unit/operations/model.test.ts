@@ -41,8 +41,7 @@ const prepared = event("prepared", intention);
 const sent = event("sent", attempt(1));
 const lost = event("lost", { attempt: 1, stage: "sent", reason: "connection-lost", kind: "reset" });
 const answered = event("answered", { attempt: 1, result: { content: [] }, isError: false, reason: "answered" });
-const settled = (as: string): OperationEvent =>
-  ({ ...event("settled", { as, evidence: "seen" }), actor: "person" }) as OperationEvent;
+const settled = (as: string): OperationEvent => ({ ...event("settled", { as, evidence: "seen" }), actor: "person" });
 
 describe("the life of an operation", () => {
   it("goes from prepared over in-flight to completed", () => {

@@ -50,7 +50,7 @@ function operation(id: string, end: string, at: number): readonly OperationEvent
   return [["prepared", intention()] as const, ...(ends[end] ?? [])].map(([type, data]) => makeEvent(id, type, data, at));
 }
 
-const folder = (): { directory: string; clock: { now: number }; open(retention?: Retention): SqliteJournal } => {
+const folder = (): { directory: string; clock: { now: number }; open: (retention?: Retention) => SqliteJournal } => {
   const directory = journalFolder();
   const clock = { now: start };
   return {

@@ -14,13 +14,19 @@ const prepared = (id: string) => makeEvent(id, "prepared", intention());
 const durable = { durable: true };
 
 journalContract("SQLite", () => {
-  const { path: directory, remove } = temporaryFolder();
-  return { open: (settings) => Promise.resolve(openSqliteJournal({ directory, watchMs: 0, ...settings })), remove };
+  const folder = temporaryFolder();
+  return {
+    open: (settings) => Promise.resolve(openSqliteJournal({ directory: folder.path, watchMs: 0, ...settings })),
+    remove: () => folder.remove(),
+  };
 });
 
 journalContract("SQLite in a thread of its own", () => {
-  const { path: directory, remove } = temporaryFolder();
-  return { open: (settings) => openJournal({ directory, watchMs: 0, ...settings }), remove };
+  const folder = temporaryFolder();
+  return {
+    open: (settings) => openJournal({ directory: folder.path, watchMs: 0, ...settings }),
+    remove: () => folder.remove(),
+  };
 });
 
 describe("the SQLite journal", () => {

@@ -92,15 +92,19 @@ describe("the journal in a thread of its own", () => {
     await expect(journal.append(prepared("b"), durable)).rejects.toMatchObject({ code: "closed" });
   });
 
-  it("does not keep a program alive that has nothing more to do, nor let it end before its appends are done", async () => {
+  it.each([
+    ["append", "void journal.append(events, { durable: true }).then(() => console.log('done'))"],
+    ["end", "await journal.append(events, { durable: true }); await journal.close(); console.log('done')"],
+  ])("does not keep a program alive that has nothing more to do, nor let it end before its %s is done", async (_what, code) => {
     const directory = journalFolder();
     const program = `
       import { openJournal } from ${JSON.stringify(join(import.meta.dirname, "../../../src/operations/worker-journal.ts"))};
       const journal = await openJournal({ directory: ${JSON.stringify(directory)} });
-      journal.append(${JSON.stringify(prepared("a"))}, { durable: true }).then(() => console.log("written"));
+      const events = ${JSON.stringify(prepared("a"))};
+      ${code};
     `;
     const { stdout } = await promisify(execFile)(process.execPath, ["--input-type=module", "-e", program]);
-    expect(stdout).toBe("written\n");
+    expect(stdout).toBe("done\n");
     const journal = closing(await openJournal({ directory, watchMs: 0 }));
     expect(await journal.operation("a")).toBeDefined();
   });

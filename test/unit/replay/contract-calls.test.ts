@@ -170,6 +170,50 @@ describe("duplicate prevention", () => {
     expect(keys()).toEqual(["one"]);
   });
 
+  it("refuses a call whose key has no place, and keeps a caller's arguments as they are when it gave no usable key", async () => {
+    contractIs({ duplicatePrevention: { ...duplicatePrevention, keyArgument: "/meta/key" } });
+    expect(resultText(await book({ hotel: "Grand", meta: "text" }))).toContain("NOT EXECUTED");
+    expect(server.requests).toHaveLength(0);
+    contractIs({ duplicatePrevention: { ...duplicatePrevention, suppliedBy: "caller" } });
+    provider.faults.push("lose");
+    expect(mark(await book({ hotel: "Grand", idempotencyKey: 17 }))).toMatchObject({ state: "unresolved" });
+    expect(keys()).toEqual([17]);
+    expect((await only()).intention).toMatchObject({ arguments: { hotel: "Grand", idempotencyKey: 17 } });
+  });
+
+  it("knows the same intention whether or not the agent wrote the object that holds the key", async () => {
+    contractIs({ duplicatePrevention: { ...duplicatePrevention, keyArgument: "/meta/key", promises: {} } });
+    provider.faults.push("lose");
+    await book({ hotel: "Grand" });
+    expect(mark(await book({ hotel: "Grand", meta: {} }))).toMatchObject({ state: "held" });
+    expect(provider.creates).toBe(1);
+  });
+
+  it.each<[string, () => void]>([
+    ["the contract is withdrawn", () => (contracts = new Map())],
+    ["the tool has another schema", () => (server.toolsLater = [{ name: "create_booking", inputSchema: { type: "object" } }])],
+    ["the tool is gone", () => (server.toolsLater = [])],
+  ])("does not replay when %s while it reconnects", async (_, change) => {
+    contractIs({ duplicatePrevention });
+    provider.faults.push("lose");
+    server.onRediscover = change;
+    expect(mark(await book())).toMatchObject({ state: "unresolved" });
+    expect(provider.creates).toBe(1);
+  });
+
+  it("asks anew, trust included, before it sends a replay again that never left", async () => {
+    contractIs({ duplicatePrevention });
+    provider.faults.push("lose");
+    server.script.splice(1, 0, () => {
+      workspaceTrusted = false;
+      return loss("connect-refused", { stage: "not-sent" });
+    });
+    expect(mark(await book())).toMatchObject({ state: "unresolved" });
+    expect(server.requests).toHaveLength(2);
+    expect(provider.bookings.size).toBe(1);
+    expect(await only()).toMatchObject({ state: "unresolved", attempts: [{ outcome: "unknown" }, { outcome: "not-executed" }] });
+  });
+
   it.each(promiseNames)("does not replay without the promise %s", async (name) => {
     contractIs({ duplicatePrevention: { ...duplicatePrevention, promises: { ...promises, [name]: false } } });
     provider.faults.push("lose");
@@ -229,6 +273,35 @@ describe("duplicate prevention", () => {
     expect(resultText(await calls.repeat(id, "looked", {}))).toContain("booked");
     expect(new Set(keys()).size).toBe(1);
     expect(provider.bookings.size).toBe(1); // the person was wrong: the key still protects
+  });
+});
+
+describe("a repeat that a person ordered", () => {
+  beforeEach(async () => {
+    contractIs({ duplicatePrevention: { ...duplicatePrevention, promises: { ...promises, reachesProvider: false } } });
+    provider.faults.push("lose");
+    await book();
+    await calls.settle((await only()).id, "no-effect", "looked", "person");
+  });
+
+  it("stops when the provider says that the key was used with other arguments", async () => {
+    provider.faults.push("other-payload");
+    expect(mark(await calls.repeat((await only()).id, "looked", {}))).toMatchObject({ reason: "key-conflict" });
+    expect(await only()).toMatchObject({ state: "unresolved", reason: "key-conflict" });
+  });
+
+  it("is no answer while the provider says that the first call is still running", async () => {
+    provider.faults.push("running");
+    expect(mark(await calls.repeat((await only()).id, "looked", {}))).toMatchObject({ state: "unresolved" });
+    expect(await only()).toMatchObject({ state: "unresolved", attempts: [{}, { outcome: "not-executed" }] });
+  });
+
+  it("is made once when two programs order it at the same time", async () => {
+    const { id } = await only();
+    const given = await Promise.all([calls.repeat(id, "looked", {}), calls.repeat(id, "looked", {})]);
+    expect(given.map(resultText).filter((text) => text.includes("booked"))).toHaveLength(1);
+    expect(given.map(resultText).filter((text) => text.includes("NOT EXECUTED"))).toHaveLength(1);
+    expect(provider.creates).toBe(2);
   });
 });
 
@@ -333,6 +406,165 @@ describe("a lookup", () => {
   });
 });
 
+describe("a lookup's word", () => {
+  const byHotel = { ...lookup, arguments: { reference: "{{arguments/hotel}}" }, consistentAfterSeconds: 0 };
+
+  it("does not count for an attempt that was made after the question was put", async () => {
+    contractIs({ lookup: byHotel });
+    provider.faults.push("lose");
+    provider.lookupSays = "lost";
+    await book();
+    const { id } = await only();
+    // The question is put now, and its answer takes its time.
+    let say: (ending: Ending) => void = () => undefined;
+    server.script.unshift(() => new Promise((done) => (say = done)));
+    const looking = calls.lookUp(id);
+    await expect.poll(() => server.requests.at(-1)?.params["name"]).toBe("find_booking");
+    // Meanwhile a person repeats the call, and that answer is lost too.
+    await calls.settle(id, "no-effect", "looked", "person");
+    provider.faults.push("lose");
+    expect(mark(await calls.repeat(id, "looked", {}))).toMatchObject({ state: "unresolved" });
+    say(answer(JSON.stringify({ status: "none" })));
+    expect(await looking).toMatchObject({ found: "undecided" });
+    expect(await only()).toMatchObject({ state: "unresolved", attempts: [{}, {}] });
+  });
+
+  it("is no proof when the record may be that of an identical call", async () => {
+    contractIs({ lookup: byHotel });
+    provider.bookings.set("Grand", { hotel: "Grand" });
+    (await book()).delivered();
+    await expect.poll(async () => (await only()).delivered).toBe(true);
+    provider.faults.push("lose");
+    expect(mark(await book())).toMatchObject({ state: "unresolved" });
+    const unresolved = (await journal.operations({ states: ["unresolved"] }))[0];
+    const looked = (await journal.events(unresolved?.id ?? "")).find((event) => event.type === "looked-up");
+    expect(JSON.stringify(looked?.data)).toContain("may be that of the identical operation");
+    expect(JSON.stringify(looked?.data)).not.toContain("Grand");
+  });
+
+  it("says nothing about a server that is defined differently now", async () => {
+    contractIs({ duplicatePrevention: { ...duplicatePrevention, promises: {} }, lookup });
+    provider.faults.push("lose");
+    provider.lookupSays = "lost";
+    await book();
+    provider.lookupSays = "truth";
+    server.fingerprint = "another account";
+    const { id } = await only();
+    expect(await calls.lookUp(id)).toMatchObject({ found: "undecided", evidence: "its server is defined differently now" });
+    expect(await calls.recoverAnswer(id)).toBe(false);
+  });
+
+  it("counts while the call is under way though the journal keeps no arguments, and not after that", async () => {
+    journal.configure({ arguments: { mode: "digest" } });
+    contractIs({ duplicatePrevention: { ...duplicatePrevention, promises: {} }, lookup });
+    provider.faults.push("lose", "lose");
+    expect(mark(await book())).toMatchObject({ state: "effect-confirmed" });
+    provider.lookupSays = "lost";
+    await book({ hotel: "Ritz" });
+    provider.lookupSays = "truth";
+    const [{ id } = { id: "" }] = await journal.operations({ states: ["unresolved"] });
+    expect(await calls.lookUp(id)).toMatchObject({ found: "undecided" });
+    await calls.settle(id, "no-effect", "looked", "person");
+    await expect(calls.repeat(id, "looked", {})).rejects.toMatchObject({ code: "arguments-withheld" });
+  });
+});
+
+describe("after a reconciliation", () => {
+  beforeEach(async () => {
+    contractIs({ duplicatePrevention: { ...duplicatePrevention, promises: {} }, lookup });
+    provider.faults.push("lose");
+    provider.lookupSays = "lost";
+    await book();
+    provider.lookupSays = "truth";
+  });
+
+  it("the identical call gets the fact that a lookup confirmed, once, and is not sent", async () => {
+    const { id } = await only();
+    expect(await calls.lookUp(id)).toMatchObject({ found: "effect" });
+    const again = await book();
+    expect(resultText(again)).toMatch(/^ALREADY DONE.*the lookup tool 'find_booking' found the record/);
+    expect(mark(again)).toMatchObject({ id, state: "effect-confirmed", reason: "lookup", via: "recorded" });
+    expect(provider.creates).toBe(1);
+  });
+
+  it("the identical call gets the answer that was recovered", async () => {
+    const { id } = await only();
+    const operation = await only();
+    const rpcId = operation.attempts[0]?.rpcId ?? "";
+    await journal.append(
+      [{ operationId: id, type: "cursor", actor: "server", at: clock.now(), data: { attempt: 1, eventId: "e1" } }],
+      { durable: false },
+    );
+    server.resume = () => Promise.resolve(answer("booked after all", rpcId));
+    expect(await calls.recoverAnswer(id)).toBe(true);
+    const again = await book();
+    expect(resultText(again)).toBe("booked after all");
+    expect(mark(again)).toMatchObject({ id, state: "completed", via: "recorded" });
+    expect(provider.creates).toBe(1);
+  });
+
+  it("another client, another conversation and a later day are not answered from the record", async () => {
+    const { id } = await only();
+    await calls.settle(id, "effect-confirmed", "seen", "person");
+    clock.advance(25 * 3_600_000);
+    expect(resultText(await book())).toContain("booked");
+    expect(provider.creates).toBe(2);
+  });
+
+  it("the identical call is told that it was answered when the journal keeps no answers", async () => {
+    journal.configure({ arguments: { mode: "digest" } });
+    await book({ hotel: "Ritz" }); // answered; its caller went away
+    const again = await book({ hotel: "Ritz" });
+    expect(resultText(again)).toMatch(/^ALREADY DONE/);
+    expect(provider.creates).toBe(2);
+  });
+});
+
+describe("a settlement", () => {
+  it("does not overlook an attempt that was made in the meantime", async () => {
+    provider.faults.push("lose", "lose");
+    await book();
+    const seen = await only();
+    await calls.settle(seen.id, "no-effect", "looked", "person");
+    await calls.repeat(seen.id, "looked", {});
+    await expect(
+      calls.settle(seen.id, "no-effect", "looked before the repeat", "person", seen.attempts.length),
+    ).rejects.toMatchObject({ code: "not-unresolved" });
+    expect(await only()).toMatchObject({ state: "unresolved", attempts: [{}, {}] });
+  });
+
+  it("on whose word the call was repeated is flagged when the first attempt is answered after all", async () => {
+    let say: (ending: Ending) => void = () => undefined;
+    server.script.unshift(() => new Promise((done) => (say = done)));
+    const pending = book();
+    await new Promise<void>((done) => setImmediate(done));
+    clock.advance(60_000);
+    await pending;
+    const { id } = await only();
+    await calls.settle(id, "no-effect", "looked", "person");
+    expect(resultText(await calls.repeat(id, "looked", {}))).toContain("booked");
+    say(answer("booked the first time"));
+    await expect.poll(async () => (await only()).conflict).toBe(true);
+    expect(await only()).toMatchObject({ state: "completed", attempts: [{ outcome: "observed" }, { outcome: "observed" }] });
+  });
+
+  it("of an earlier attempt does not contradict the late answer of a later one", async () => {
+    provider.faults.push("lose");
+    await book();
+    const { id } = await only();
+    await calls.settle(id, "no-effect", "looked", "person");
+    let say: (ending: Ending) => void = () => undefined;
+    server.script.unshift(() => new Promise((done) => (say = done)));
+    const pending = calls.repeat(id, "looked", {});
+    await expect.poll(() => server.requests.length).toBe(2);
+    clock.advance(60_000);
+    await pending;
+    say(answer("booked"));
+    await expect.poll(async () => (await only()).state).toBe("completed");
+    expect((await only()).conflict).toBe(false);
+  });
+});
+
 describe("a non-mutating contract", () => {
   it("makes a read of a trusted server's tool without hints: read again, marked as a new observation", async () => {
     contractIs({ nonMutating: { freshDataAcceptable: true } });
@@ -376,6 +608,18 @@ describe("a person's way out of the guard", () => {
       { data: { note: "two rooms are wanted" } },
       { data: {} },
     ]);
+  });
+});
+
+describe("a permission to let one through", () => {
+  it("is used by one of two identical calls that come at the same moment", async () => {
+    provider.faults.push("lose", "answer", "answer");
+    await book();
+    const { id } = await only();
+    await calls.letThrough(id, "two rooms are wanted");
+    const given = await Promise.all([book(), book()]);
+    expect(given.map(resultText).filter((text) => text.startsWith("booked"))).toHaveLength(1);
+    expect(provider.creates).toBe(2);
   });
 });
 

@@ -62,6 +62,7 @@ describe("contracts", () => {
       ".duplicatePrevention.retentionSeconds",
       ">0",
     ],
+    ["a broken count", { documentation, lookup: { ...lookup, count: "length(" } }, ".lookup.count", "JMESPath"],
     ["a broken expression", { documentation, lookup: { ...lookup, effect: "a[" } }, ".lookup.effect", "JMESPath"],
     ["no tie to the arguments", { documentation, lookup: { ...lookup, sameAs: {} } }, ".lookup.sameAs", "at least one argument"],
     ["nothing promised", { documentation }, "", "needs 'duplicatePrevention'"],
@@ -85,6 +86,22 @@ describe("contracts", () => {
     expect(keyIn({ key: "k" }, "/key")).toBe("k");
     expect(keyIn({ key: 7 }, "/key")).toBeUndefined();
     expect(withoutKey({ a: 1, key: "k" }, "/key")).toEqual({ a: 1 });
+  });
+
+  it("make no difference between a key that is absent and an object that would hold only the key", () => {
+    for (const args of [{ a: 1 }, { a: 1, meta: {} }, { a: 1, meta: { key: "mine" } }, { a: 1, meta: { key: null } }])
+      expect(withoutKey(args, "/meta/key")).toStrictEqual({ a: 1 });
+    expect(withoutKey({ meta: { key: "k", note: "n" } }, "/meta/key")).toStrictEqual({ meta: { note: "n" } });
+    expect(withoutKey({ meta: "text" }, "/meta/key")).toStrictEqual({ meta: "text" });
+  });
+
+  it.each<[string, Record<string, unknown>, string]>([
+    ["a text", { meta: "text" }, "/meta/key"],
+    ["nothing", { meta: null }, "/meta/key"],
+    ["a list", { meta: [] }, "/meta/key"],
+    ["a number", { meta: 7 }, "/meta/key"],
+  ])("have no place for a key where %s stands in its way", (_, args, place) => {
+    expect(withKey(args, place, "k")).toBeUndefined();
   });
 
   it("hide the argument that the gateway supplies from the agent's view of the tool", () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { readContracts, type Lookup } from "../../../src/replay/contracts.ts";
-import { judgeLookup, lookupArguments, type LookupTimes } from "../../../src/replay/lookup.ts";
+import { isTied, judgeLookup, lookupArguments, type LookupTimes } from "../../../src/replay/lookup.ts";
 
 const lookup = readContracts(
   {
@@ -93,6 +93,25 @@ describe("a lookup's answer", () => {
     expect(finding.found).toBe(found);
     expect(finding.evidence).toContain(evidence);
     expect(finding.evidence).not.toContain("Grand");
+  });
+
+  it("is a no only when the contract's expression says so plainly", () => {
+    for (const noEffect of ["status", "bookings", "count"]) {
+      const vague = { ...lookup, noEffect };
+      const found = judgeLookup(vague, subject, result({ status: "forbidden", bookings: [1], count: 3 }), later);
+      expect(found.found).toBe("undecided");
+    }
+  });
+
+  it("may be tied to the operation by its key alone", () => {
+    const byKey = { ...lookup, sameAs: { "/key": "booking.key" } };
+    expect(judgeLookup(byKey, subject, result({ status: "booked", booking: { key: "intent-17" } }), soon).found).toBe("effect");
+    expect(judgeLookup(byKey, subject, result({ status: "booked", booking: { key: "intent-18" } }), soon).found).toBe(
+      "undecided",
+    );
+    expect(isTied(byKey, subject)).toBe(true);
+    expect(isTied({ ...lookup, arguments: { hotel: "{{arguments/hotel}}" } }, subject)).toBe(false);
+    expect(isTied({ ...lookup, arguments: { deep: [{ of: "x-{{ operation }}" }] } }, subject)).toBe(true);
   });
 
   it("that is an error decides nothing, whatever it says", () => {

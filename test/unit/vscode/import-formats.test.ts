@@ -244,12 +244,12 @@ describe("switching the original off", () => {
     const text = textOf("codex");
     const off = switchedOff("codex", text, ["context7", "figma"]) ?? "";
     expect(off).toContain("# Documentation");
-    const before = parseToml(text) as Record<string, never>;
+    const before = parseToml(text) as { mcp_servers: Record<string, { enabled?: boolean }> };
     const after = parseToml(off) as { mcp_servers: Record<string, { enabled?: boolean }> };
     expect(after.mcp_servers["context7"]?.enabled).toBe(false);
     expect(after.mcp_servers["figma"]?.enabled).toBe(false);
     for (const server of Object.values(after.mcp_servers)) delete server.enabled;
-    for (const server of Object.values(before["mcp_servers"]! as Record<string, { enabled?: boolean }>)) delete server.enabled;
+    for (const server of Object.values(before.mcp_servers)) delete server.enabled;
     expect(after).toEqual(before);
   });
 

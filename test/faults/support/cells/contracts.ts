@@ -162,12 +162,24 @@ export async function lookupUndecided(run: Run): Promise<void> {
   await run.lose(ambiguous, "C", [run.loss], unresolved(reason), { account, amount: 20 });
   const differing = await run.open(lookup());
   const other = (await run.lose(differing, "C", [], completed())).arguments["account"];
-  await run.lose(differing, "C", [{ ...run.loss, effect: false }], unresolved(reason, { effects: 0 }), { account: other, amount: 20 });
-  const forbidden = await run.open(lookup());
-  await run.lose(forbidden, "C", [run.loss, { do: "tool-error" }], unresolved(reason));
-  await run.lose(forbidden, "C", [run.loss, { do: "error", code: -32001 }], unresolved(reason));
+  await run.lose(differing, "C", [{ ...run.loss, effect: false }], unresolved(reason, { effects: 0 }), {
+    account: other,
+    amount: 20,
+  });
+  for (const refusal of [{ do: "tool-error" }, { do: "error", code: -32001 }] as const) {
+    const forbidden = await run.open(lookup());
+    await run.lose(forbidden, "C", [run.loss, refusal], unresolved(reason));
+  }
   const lost = await run.open(lookup());
-  await run.lose(lost, "C", [run.loss, run.loss], unresolved(reason));
+  const subject = lost.subject("C");
+  lost.peer.script(run.loss, run.loss);
+  const answer = await lost.call(run.path, subject).answer;
+  expect(answer.mark).toMatchObject({ state: "unresolved", reason });
+  if (isStdio(run.transport) || run.transport === "sse-2024") {
+    // That loss was the connection's end: when the server is back, it is asked again.
+    await lost.untilOperation(subject, ({ state }) => state === "effect-confirmed");
+  } else await expectOutcome(lost, subject, answer, unresolved(reason));
+  expect([lost.requests(subject).length, lost.effects(subject)]).toEqual([1, 1]);
   const untrusted = await run.open(lookup({}, { trusted: false }));
   await run.lose(untrusted, "C", [run.loss], unresolved(reason));
   expect(untrusted.peer.ledger.countCalls("find_charge")).toBe(0);

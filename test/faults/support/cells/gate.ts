@@ -54,27 +54,28 @@ export async function unsupportedMethodProvesLife(run: Run): Promise<void> {
 }
 
 /** The tools as another version of the server has them, and what the gate must say. */
-const changes: readonly (readonly [change: string, tools: (tools: readonly FaultTool[]) => FaultTool[], verdict: GateReason])[] = [
-  ["the tool is gone", (tools) => tools.filter(({ name }) => name !== "put" && name !== "lookup"), "tool-gone"],
+const changes: readonly (readonly [change: string, tools: (tools: readonly FaultTool[]) => FaultTool[], verdict: GateReason])[] =
   [
-    "another input schema",
-    (tools) => tools.map((tool) => ({ ...tool, inputSchema: { ...tool.inputSchema, additionalProperties: false } })),
-    "schema-changed",
-  ],
-  ["no annotations any more", (tools) => tools.map(({ annotations: _, ...tool }) => tool), "not-declared-repeatable"],
-  [
-    "contradictory annotations",
-    (tools) => tools.map((tool) => ({ ...tool, annotations: { readOnlyHint: true, idempotentHint: false } })),
-    "contradictory-annotations",
-  ],
-];
+    ["the tool is gone", (tools) => tools.filter(({ name }) => name !== "put" && name !== "lookup"), "tool-gone"],
+    [
+      "another input schema",
+      (tools) => tools.map((tool) => ({ ...tool, inputSchema: { ...tool.inputSchema, additionalProperties: false } })),
+      "schema-changed",
+    ],
+    ["no annotations any more", (tools) => tools.map(({ annotations: _, ...tool }) => tool), "not-declared-repeatable"],
+    [
+      "contradictory annotations",
+      (tools) => tools.map((tool) => ({ ...tool, annotations: { readOnlyHint: true, idempotentHint: false } })),
+      "contradictory-annotations",
+    ],
+  ];
 
 export async function changedTools(run: Run): Promise<void> {
   for (const [change, changed, verdict] of changes) {
     const lab = await run.open();
     for (const cls of ["R", "S"] as const) {
       lab.peer.setTools(defaultTools);
-      await lab.server.restart();
+      await lab.server.rediscover(await lab.server.connect());
       await expectNotReplayed(run, lab, cls, () => lab.peer.setTools(changed(defaultTools)), verdict, change);
     }
   }
@@ -136,7 +137,12 @@ export async function lostFourTimes(run: Run): Promise<void> {
     const lab = await run.open();
     lab.peer.byDefault(run.loss);
     const reason = reasonOfLoss(run);
-    const subject = await run.lose(lab, cls, [], cls === "R" ? readLost(reason, { requests: 4 }) : unresolved(reason, { requests: 4 }));
+    const subject = await run.lose(
+      lab,
+      cls,
+      [],
+      cls === "R" ? readLost(reason, { requests: 4 }) : unresolved(reason, { requests: 4 }),
+    );
     expect(await lab.verdict(subject)).toEqual(["attempts-used-up"]);
     const events = await lab.core.journal.events((await lab.operation(subject)).id);
     expect(events.filter(({ type }) => type === "replayed")).toHaveLength(3);

@@ -7,12 +7,15 @@ import { completed, expectOutcome, replayed, unresolved } from "../checks.ts";
 import type { Run } from "../run.ts";
 
 export async function processEnds(run: Run): Promise<void> {
+  const lab = await run.open();
   for (const step of [{ do: "exit" }, { do: "exit", code: 0 }, { do: "kill" }, { do: "partial-line" }] satisfies Step[]) {
-    const lab = await run.open();
+    // A person starts it again: a program that ends too often stays down by itself.
+    await lab.server.start();
     await run.lose(lab, "C", [step], unresolved("process-exit"));
-    await run.lose(lab, "R", [step], replayed());
-    await run.lose(lab, "S", [step], replayed());
   }
+  await lab.server.start();
+  await run.lose(lab, "R", [{ do: "exit" }], replayed());
+  await run.lose(lab, "S", [{ do: "kill" }], replayed());
 }
 
 export async function pipesClose(run: Run): Promise<void> {
@@ -27,18 +30,13 @@ export async function pipesClose(run: Run): Promise<void> {
   other.peer.script({ do: "close-stdin" });
   const first = other.call(run.path, unheard);
   await other.peer.ledger.untilEffects(1, { tool: "charge" }, 60_000);
-  await untilStdinIsClosed(other.peer.ledger.effects()[0]?.pid ?? 0);
+  // The ledger is written before the pipe is closed.
+  await other.peer.ledger.until(() => other.peer.stdio?.stdinClosed() === true, 60_000);
   const written = other.subject("C");
   const second = other.call(run.path, written);
   await expectOutcome(other, written, await second.answer, unresolved("connection-lost", { effects: 0, requests: 0 }));
   await expectOutcome(other, unheard, await first.answer, unresolved("connection-lost"));
   await run.lose(other, "C", [], completed());
-}
-
-/** The ledger is written before the pipe is closed; Linux says when that has happened. */
-async function untilStdinIsClosed(pid: number): Promise<void> {
-  const { existsSync } = await import("node:fs");
-  await expect.poll(() => existsSync(`/proc/${pid}/fd/0`), { timeout: 20_000, interval: 5 }).toBe(false);
 }
 
 export async function garbage(run: Run): Promise<void> {

@@ -13,6 +13,7 @@ import { completed, expectNoLeak, expectOutcome, notExecuted, replayed, unresolv
 import type { Class, Lab } from "../lab.ts";
 import { isStdio } from "../peers.ts";
 import type { Run } from "../run.ts";
+import { until } from "../until.ts";
 
 // ---- row 1 ------------------------------------------------------------------------------------------------------------------------
 
@@ -51,6 +52,8 @@ export async function neverSent(run: Run): Promise<void> {
     lab.peer.stdio?.set({ start: "crash" });
     await expectNothingSent(run, lab, ["C"]);
     lab.peer.stdio?.set({ start: "serve" });
+    // A person starts it again: a program that ends too often stays down by itself.
+    await lab.server.start();
     await run.lose(lab, "C", [], completed());
     return;
   }
@@ -92,17 +95,13 @@ async function expectNothingSent(run: Run, lab: Lab, classes: readonly Class[], 
     const subject = lab.subject(cls);
     const started = performance.now();
     const calling = lab.call(run.path, subject);
-    if (timeoutMs !== undefined) await fireWhenRunning(lab, timeoutMs);
+    if (timeoutMs !== undefined) await until(() => lab.clock.fire(timeoutMs) > 0);
     const answer = await calling.answer;
     await expectOutcome(lab, subject, answer, notExecuted("not-sent", { requests: 0 }));
     if (cls === "C") run.timed(timeoutMs === undefined ? started : undefined, answer.at);
     // The same small bound as for replays.
     expect((await lab.operation(subject)).attempts.length).toBeLessThanOrEqual(4);
   }
-}
-
-async function fireWhenRunning(lab: Lab, ms: number): Promise<void> {
-  await expect.poll(() => lab.clock.fire(ms), { timeout: 20_000, interval: 5 }).toBeGreaterThan(0);
 }
 
 /** The server comes up while the call, which never left, is sent again: no gate, one effect, one request. */
@@ -154,7 +153,8 @@ export async function staleSocket(run: Run): Promise<void> {
     await lab.server.connection?.listTools();
     lab.peer.script({ do: "stale-socket" });
     const answer = await lab.call(run.path, subject).answer;
-    const reused = (lab.peer.http?.calls(subject.tool).find((call) => call.step?.do === "stale-socket")?.requestOnSocket ?? 0) > 1;
+    const reused =
+      (lab.peer.http?.calls(subject.tool).find((call) => call.step?.do === "stale-socket")?.requestOnSocket ?? 0) > 1;
     const died = cls === "C" ? unresolved("connection-lost", { effects: 0 }) : replayed();
     await expectOutcome(lab, subject, answer, reused ? died : completed());
   }
@@ -175,7 +175,8 @@ export async function brokenBody(run: Run): Promise<void> {
 export async function notAnAnswer(run: Run): Promise<void> {
   const lab = await run.open();
   // On HTTP+SSE any other 2xx is how the server takes a message; a web page is nobody's way.
-  const bodies = run.transport === "sse-2024" ? (["html"] as const) : (["html", "empty", "text", "half-json", "other-id"] as const);
+  const bodies =
+    run.transport === "sse-2024" ? (["html"] as const) : (["html", "empty", "text", "half-json", "other-id"] as const);
   for (const body of bodies) await run.lose(lab, "C", [{ do: "status", status: 200, body }], unresolved("answer-unreadable"));
   await run.lose(lab, "R", [{ do: "status", status: 200, body: "html" }], replayed());
   await run.lose(lab, "S", [{ do: "status", status: 200, body: "html" }], replayed());

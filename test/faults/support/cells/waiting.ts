@@ -75,7 +75,8 @@ export async function cancelled(run: Run): Promise<void> {
       expect(lab.peer.requests("notifications/cancelled").at(-1)?.params?.["requestId"]).toBe(request?.rpcId);
       lab.peer.release();
       // It proves nothing: the answer still comes.
-      if (cls !== "R") await lab.untilOperation(subject, ({ state, reason }) => state === "completed" && reason === "late-answer");
+      if (cls !== "R")
+        await lab.untilOperation(subject, ({ state, reason }) => state === "completed" && reason === "late-answer");
     }
     // Cancelling a request is not losing a server (field case 4), and nothing is sent again.
     await run.lose(lab, "C", [], completed());
