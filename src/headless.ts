@@ -168,7 +168,8 @@ async function connect(argv: readonly string[]): Promise<number> {
     log: (text) => log("warning", name, text),
     signal: ended.signal,
   });
-  return 0;
+  // What could be handed over has been; a client that does not read any more is not waited for.
+  process.exit(0);
 }
 
 /** Where the gateway is. */
@@ -473,13 +474,16 @@ function log(level: string, server: string | undefined, text: string): void {
   );
 }
 
-main(process.argv.slice(2)).then(
-  (code) => process.exit(code),
-  (error: unknown) => {
-    if (error instanceof UsageError) process.stderr.write(`mcp-safe-replay: ${error.message}\n`);
-    else if (error instanceof JournalError || error instanceof GatewayError)
-      process.stderr.write(`mcp-safe-replay: ${error.message}\n`);
-    else process.stderr.write(`mcp-safe-replay: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
-    process.exit(error instanceof UsageError || error instanceof GatewayError ? 2 : 1);
-  },
-);
+/** Ends once what was said is with its reader: a pipe takes a long listing in pieces. */
+function leave(code: number): void {
+  if (process.stdout.writableLength === 0 || process.stdout.destroyed) process.exit(code);
+  process.stdout.write("", () => process.exit(code));
+}
+
+main(process.argv.slice(2)).then(leave, (error: unknown) => {
+  if (error instanceof UsageError) process.stderr.write(`mcp-safe-replay: ${error.message}\n`);
+  else if (error instanceof JournalError || error instanceof GatewayError)
+    process.stderr.write(`mcp-safe-replay: ${error.message}\n`);
+  else process.stderr.write(`mcp-safe-replay: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+  process.exit(error instanceof UsageError || error instanceof GatewayError ? 2 : 1);
+});

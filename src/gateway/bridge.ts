@@ -96,7 +96,8 @@ class Bridge {
       const grace = Promise.withResolvers<undefined>();
       const timer = setTimeout(() => grace.resolve(undefined), this.#options.graceMs ?? 2000);
       this.#ended.signal.addEventListener("abort", () => grace.resolve(undefined), { once: true });
-      await Promise.race([Promise.all(this.#posts), grace.promise]);
+      const handedOver = Promise.all(this.#posts).then(() => new Promise<void>((done) => output.write("", () => done())));
+      await Promise.race([handedOver, grace.promise]);
       clearTimeout(timer);
     }
     this.#ended.abort();

@@ -20,7 +20,7 @@ import type { RehearsalReport, RehearsalRequest } from "../replay/rehearsal-plan
 import { withoutKeyArgument, type Contracts } from "../replay/contracts.ts";
 import type { ReplaySettings } from "../replay/settings.ts";
 import type { TrustSource } from "../trust/trust.ts";
-import { agentCapabilities, createGateway, type Gateway, type Listen } from "./gateway.ts";
+import { agentCapabilities, createGateway, type Gateway, type GatewayToken, type Listen } from "./gateway.ts";
 import { LegacyTwins } from "./legacy-twins.ts";
 import { planRehearsalOf, rehearseContract, type RehearsalParts } from "./rehearse.ts";
 
@@ -29,6 +29,8 @@ export interface CoreOptions {
   readonly listen: Listen;
   /** Bearer token for TCP; undefined on a private socket, or when the person asked for none. */
   readonly token?: string;
+  /** Further tokens, one for each client that was configured by the person; read at each request. They count only where `token` is given. */
+  readonly clientTokens?: () => readonly GatewayToken[];
   readonly trust: TrustSource;
   /** Read at use. */
   readonly settings: () => ReplaySettings;
@@ -99,11 +101,12 @@ export async function createCore(options: CoreOptions): Promise<Core> {
     return twin;
   });
 
+  const { token } = options;
   let gateway: Gateway;
   try {
     gateway = await createGateway({
       listen: options.listen,
-      ...(options.token === undefined ? { noToken: true } : { tokens: [options.token] }),
+      ...(token === undefined ? { noToken: true } : { tokens: () => [token, ...(options.clientTokens?.() ?? [])] }),
       servers: () => servers,
       forLegacy: (server) => twins.of(server),
       calls,

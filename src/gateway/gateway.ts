@@ -116,6 +116,11 @@ export interface GatewayOptions {
 export interface Gateway {
   /** `http://127.0.0.1:PORT` or `unix:PATH`. */
   readonly listening: string;
+  /**
+   * Opens a port beside the socket, over the same servers and calls. Needs tokens.
+   * @throws GatewayError when the port cannot be had
+   */
+  listenTcp(listen: TcpListen): Promise<TcpDoor>;
   /** A hosted server's URL on a port; on a socket or pipe the path of its URL, `/servers/NAME/mcp`. */
   urlOf(name: string): string;
   /** The clients that were seen, latest first. */
@@ -129,6 +134,23 @@ export interface Gateway {
    * @param graceMs milliseconds to wait (default 2000)
    */
   close(graceMs?: number): Promise<void>;
+}
+
+/** A port beside the socket. */
+export interface TcpDoor {
+  /** `http://127.0.0.1:PORT` */
+  readonly listening: string;
+  urlOf(name: string): string;
+  /** Stops listening there and cuts what is open on it. */
+  close(): Promise<void>;
+}
+
+/** One place where the gateway listens. */
+interface Place {
+  readonly listen: Listen;
+  readonly http: Server;
+  readonly sockets: Set<Socket>;
+  listening: string;
 }
 
 export class GatewayError extends Error {
@@ -161,14 +183,13 @@ class GatewayServer implements Gateway {
   readonly #limits: GatewayLimits;
   readonly #services: FaceServices;
   readonly #legacy: LegacyFace;
-  readonly #http: Server;
+  readonly #main: Place;
+  readonly #doors = new Set<Place>();
   readonly #hubs = new Map<HostedServer, ServerHub>();
   /** The server that each legacy twin stands for. */
   readonly #twins = new Map<HostedServer, HostedServer>();
-  readonly #sockets = new Set<Socket>();
   readonly #clients: Clients;
   #modern: ModernFace | undefined;
-  #listening = "";
   #closing: Promise<void> | undefined;
   readonly #bodies = { bytes: 0 };
   #underWay = 0;
@@ -192,16 +213,36 @@ class GatewayServer implements Gateway {
       log: (line) => options.log(line),
     };
     this.#legacy = new LegacyFace(this.#services);
-    this.#http = this.#createServer();
+    this.#main = this.#place(options.listen);
   }
 
   get listening(): string {
-    return this.#listening;
+    return this.#main.listening;
   }
 
   urlOf(name: string): string {
-    const path = `/servers/${encodeURIComponent(name)}/mcp`;
-    return this.#options.listen.kind === "tcp" ? `${this.#listening}${path}` : path;
+    const path = pathOf(name);
+    return this.#main.listen.kind === "tcp" ? `${this.#main.listening}${path}` : path;
+  }
+
+  async listenTcp(listen: TcpListen): Promise<TcpDoor> {
+    if (this.#options.tokens === undefined) throw new GatewayError("no-token", "A port needs at least one bearer token.");
+    const place = this.#place(listen);
+    await this.#listenTcp(place, listen);
+    this.#doors.add(place);
+    return {
+      listening: place.listening,
+      urlOf: (name) => `${place.listening}${pathOf(name)}`,
+      close: async () => {
+        this.#doors.delete(place);
+        await closePlace(place);
+      },
+    };
+  }
+
+  async #listenTcp(place: Place, { host, port }: TcpListen): Promise<void> {
+    await listenOn(place.http, { host, port });
+    place.listening = `http://${host}:${(place.http.address() as AddressInfo).port}`;
   }
 
   clients(): readonly SeenClient[] {
@@ -224,11 +265,10 @@ class GatewayServer implements Gateway {
       if (noToken !== true && (tokens === undefined || (typeof tokens !== "function" && tokens.length === 0))) {
         throw new GatewayError("no-token", "A port needs at least one bearer token, or must be opened without one explicitly.");
       }
-      await listenOn(this.#http, { host: listen.host, port: listen.port });
-      this.#listening = `http://${listen.host}:${(this.#http.address() as AddressInfo).port}`;
+      await this.#listenTcp(this.#main, listen);
     } else if (isPipe(listen.path)) {
-      await listenOn(this.#http, { path: listen.path });
-      this.#listening = `unix:${listen.path}`;
+      await listenOn(this.#main.http, { path: listen.path });
+      this.#main.listening = `unix:${listen.path}`;
     } else {
       const { path } = listen;
       if (Buffer.byteLength(path) > maxSocketPath) {
@@ -237,10 +277,10 @@ class GatewayServer implements Gateway {
       await makePrivateFolder(dirname(path));
       await oneAtATime(path, async () => {
         await clearStaleSocket(path);
-        await listenOn(this.#http, { path });
+        await listenOn(this.#main.http, { path });
         await chmod(path, 0o600);
       });
-      this.#listening = `unix:${listen.path}`;
+      this.#main.listening = `unix:${listen.path}`;
     }
     this.serversChanged();
   }
@@ -251,8 +291,9 @@ class GatewayServer implements Gateway {
   }
 
   async #close(graceMs: number): Promise<void> {
-    const closed = new Promise<void>((resolve) => this.#http.close(() => resolve()));
-    this.#http.closeIdleConnections();
+    const places = [this.#main, ...this.#doors];
+    const closed = Promise.all(places.map(({ http }) => new Promise<void>((resolve) => http.close(() => resolve()))));
+    for (const { http } of places) http.closeIdleConnections();
     for (const hub of this.#hubs.values()) hub.dispose();
     this.#hubs.clear();
     this.#modern?.close();
@@ -265,11 +306,11 @@ class GatewayServer implements Gateway {
         };
       });
     }
-    for (const socket of this.#sockets) socket.destroy();
+    for (const { sockets } of places) for (const socket of sockets) socket.destroy();
     await closed;
   }
 
-  #createServer(): Server {
+  #place(listen: Listen): Place {
     const { headerBytes, headersTimeoutMs, bodyTimeoutMs, connections } = this.#limits;
     const server = createServer(
       {
@@ -288,7 +329,7 @@ class GatewayServer implements Gateway {
           this.#underWay -= 1;
           if (this.#underWay === 0) this.#idle?.();
         });
-        this.#handle(request, response).catch(() => {
+        this.#handle(request, response, place).catch(() => {
           this.#options.log({ level: "error", text: "a request could not be handled" });
           if (response.headersSent) response.destroy();
           else refuse(response, { ...faults.internal(), status: 500 });
@@ -297,9 +338,9 @@ class GatewayServer implements Gateway {
     );
     server.timeout = 0;
     server.on("connection", (socket) => {
-      this.#sockets.add(socket);
-      socket.on("close", () => this.#sockets.delete(socket));
-      if (this.#sockets.size > connections) endRaw(socket, faults.connections(connections));
+      place.sockets.add(socket);
+      socket.on("close", () => place.sockets.delete(socket));
+      if (place.sockets.size > connections) endRaw(socket, faults.connections(connections));
     });
     server.on("clientError", (error: NodeJS.ErrnoException, socket: Duplex) => {
       const fault =
@@ -311,10 +352,11 @@ class GatewayServer implements Gateway {
       endRaw(socket, fault);
     });
     server.on("error", () => this.#options.log({ level: "error", text: "the gateway's socket failed" }));
-    return server;
+    const place: Place = { listen, http: server, sockets: new Set(), listening: "" };
+    return place;
   }
 
-  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #handle(request: IncomingMessage, response: ServerResponse, place: Place): Promise<void> {
     // Errors of the socket are seen as 'close'.
     request.on("error", () => {});
     response.on("error", () => {});
@@ -322,7 +364,7 @@ class GatewayServer implements Gateway {
       refuse(response, faults.closing(), null, { connection: "close" });
       return;
     }
-    const entry = this.#mayEnter(request);
+    const entry = this.#mayEnter(request, place);
     if ("fault" in entry) {
       const challenge: Record<string, string> = entry.fault.reason === "token" ? { "www-authenticate": "Bearer" } : {};
       refuseUnread(request, response, entry.fault, challenge);
@@ -402,12 +444,12 @@ class GatewayServer implements Gateway {
   }
 
   /** Token, Host and Origin. A socket in a private folder and a pipe are not reachable by web pages. */
-  #mayEnter(request: IncomingMessage): { token: string | undefined } | { fault: Fault } {
-    const { listen, tokens } = this.#options;
+  #mayEnter(request: IncomingMessage, { listen, listening }: Place): { token: string | undefined } | { fault: Fault } {
+    const { tokens } = this.#options;
     if (listen.kind === "tcp") {
       if (!localHosts.has(hostnameOf(request.headers.host))) return { fault: faults.host() };
       const { origin } = request.headers;
-      if (origin !== undefined && !this.#ownOrigin(origin) && listen.allowedOrigins?.includes(origin) !== true) {
+      if (origin !== undefined && !isOwnOrigin(origin, listening) && listen.allowedOrigins?.includes(origin) !== true) {
         return { fault: faults.origin() };
       }
     }
@@ -418,11 +460,21 @@ class GatewayServer implements Gateway {
     const name = matchingToken(request.headers.authorization, known);
     return name === undefined ? { fault: faults.token() } : { token: name === "" ? undefined : name };
   }
+}
 
-  #ownOrigin(origin: string): boolean {
-    const port = new URL(this.#listening).port;
-    return [...localHosts].some((host) => origin === `http://${host}:${port}`);
-  }
+function isOwnOrigin(origin: string, listening: string): boolean {
+  const { port } = new URL(listening);
+  return [...localHosts].some((host) => origin === `http://${host}:${port}`);
+}
+
+function pathOf(name: string): string {
+  return `/servers/${encodeURIComponent(name)}/mcp`;
+}
+
+async function closePlace({ http, sockets }: Place): Promise<void> {
+  const closed = new Promise<void>((resolve) => http.close(() => resolve()));
+  for (const socket of sockets) socket.destroy();
+  await closed;
 }
 
 /** Whether the request may be of the 2026-07-28 era; the modern face decides for good. A legacy request never loads it. */

@@ -70,7 +70,7 @@ export function readConfig(text: string, env: Readonly<Record<string, string | u
     if (!Object.hasOwn(data.servers, name))
       problems.push({ place: `serverTrust.${name}`, message: "there is no server of this name" });
   }
-  const read = readContracts(data.contracts, "contracts");
+  const read = readContracts(data.contracts, "contracts", new Set(Object.keys(data.servers)));
   problems.push(...read.problems);
   return {
     definitions,

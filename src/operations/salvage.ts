@@ -19,7 +19,6 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { IllegalTransition, closedStates, type OperationEvent, type OperationState } from "./model.ts";
 import { migrate } from "./migrations.ts";
-import { findOrphans, loseOrphans } from "./orphans.ts";
 import { Tables } from "./tables.ts";
 
 const fileName = "journal.sqlite";
@@ -104,18 +103,13 @@ function salvage(aside: string, fresh: string, name: string, now: number): { ope
         if (event !== undefined && keep(target, () => tables.write([event], ""))) events += 1;
         else unreadable += 1;
       }
-      // Of an operation whose events are gone, the derived row still says that it is nobody's closed case.
+      // Of an operation whose events are gone, the derived row still says that it is nobody's closed case. What is under way now has no
+      // owner: whoever opens the journal next records it as lost.
       for (const row of readableRows(source, "operations")) {
         const event = row === undefined ? undefined : preparedOf(row, now);
         if (event !== undefined && tables.operation(event.operationId) === undefined)
           keep(target, () => tables.write([event], ""));
       }
-      loseOrphans(
-        tables,
-        "",
-        findOrphans(tables, () => true),
-        now,
-      );
       operations = (target.prepare("SELECT count(*) AS n FROM operations").get() as { n: number }).n;
       source.close();
     }

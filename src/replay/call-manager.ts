@@ -14,6 +14,7 @@ import {
   type Actor,
   type Intention,
   type Operation,
+  type OperationEvent,
   type Settlement,
 } from "../operations/model.ts";
 import { heldInFlightAnswer, invalidCallAnswer, notExecutedAnswer } from "./answers.ts";
@@ -163,15 +164,30 @@ export class CallManager implements Calls {
     return this.#reconciliation.lookUp(operation, server);
   }
 
-  async letThrough(id: string, note: string): Promise<Operation> {
-    const desk = this.#desk;
+  letThrough(id: string, note: string): Promise<Operation> {
+    return this.#noteOnUnresolved(this.#desk.event(id, "let-through", "person", { note }), "nothing is held because of it");
+  }
+
+  noteRead(id: string, tool: string, read: string | undefined, answered: boolean): Promise<Operation> {
+    const where = read === undefined ? "" : ` (operation ${read})`;
+    const evidence = answered
+      ? `a person asked the reading tool '${tool}'${where}; what it answered is kept there`
+      : `a person asked the reading tool '${tool}'${where}; it gave no answer`;
+    return this.#noteOnUnresolved(
+      this.#desk.event(id, "looked-up", "person", { found: "undecided", evidence }),
+      "there is nothing to establish",
+    );
+  }
+
+  async #noteOnUnresolved(event: OperationEvent, otherwise: string): Promise<Operation> {
+    const id = event.operationId;
     await this.#operation(id);
     try {
-      const [operation] = await desk.journal.append([desk.event(id, "let-through", "person", { note })], { durable: true });
+      const [operation] = await this.#desk.journal.append([event], { durable: true });
       return operation ?? (await this.#operation(id));
     } catch (error) {
       if (error instanceof IllegalTransition)
-        throw new JournalError("not-unresolved", `Operation ${id} is not unresolved: nothing is held because of it.`);
+        throw new JournalError("not-unresolved", `Operation ${id} is not unresolved: ${otherwise}.`);
       throw error;
     }
   }

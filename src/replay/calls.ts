@@ -94,6 +94,13 @@ export interface Calls {
    */
   lookUp(id: string): Promise<LookupFinding>;
   /**
+   * Keeps with an unresolved operation that a person asked another tool about it. What that call brought is an operation of its own; what
+   * it means is the person's to say.
+   * @param read the operation of the reading call
+   * @throws JournalError when the operation is unknown or not unresolved
+   */
+  noteRead(id: string, tool: string, read: string | undefined, answered: boolean): Promise<Operation>;
+  /**
    * Lets the next identical call through while this operation is unresolved, once, with a person's note.
    * @throws JournalError when the operation is unknown or not unresolved
    */

@@ -77,8 +77,13 @@ export type Contracts = ReadonlyMap<string, ReadonlyMap<string, Contract>>;
 /**
  * Reads contracts as a person writes them. A mistake in one contract never touches the others, and never makes one hold.
  * @param place what to call the map in messages, for example `mcpSafeReplay.contracts`
+ * @param servers the names that there are; a contract for another one covers nothing, which is a mistake to be told
  */
-export function readContracts(input: unknown, place: string): { contracts: Contracts; problems: Problem[] } {
+export function readContracts(
+  input: unknown,
+  place: string,
+  servers?: Pick<ReadonlySet<string>, "has">,
+): { contracts: Contracts; problems: Problem[] } {
   const contracts = new Map<string, Map<string, Contract>>();
   const problems: Problem[] = [];
   if (input === undefined) return { contracts, problems };
@@ -88,6 +93,8 @@ export function readContracts(input: unknown, place: string): { contracts: Contr
       problems.push({ place: `${place}.${server}`, message: "must be an object: tool → contract" });
       continue;
     }
+    if (servers?.has(server) === false)
+      problems.push({ place: `${place}.${server}`, message: "is about a server that does not exist: it covers nothing" });
     for (const [tool, value] of Object.entries(tools)) {
       const here = `${place}.${server}.${tool}`;
       const parsed = contractSchema.safeParse(value);

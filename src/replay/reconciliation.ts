@@ -16,6 +16,16 @@ import { recover, recoverable } from "./recovery.ts";
 
 /** A lookup tool gets this long to answer, in milliseconds. */
 const lookupTimeoutMs = 10_000;
+/**
+ * Whether it was we who stopped waiting: then the call may still be under way, and what is not there yet can still come. A process of our
+ * own ends with us; a server elsewhere does not.
+ */
+function mayStillRun(operation: Operation): boolean {
+  const { reason, attempts } = operation;
+  if (reason === "timeout" || reason === "cancelled") return true;
+  return (reason === "process-ended" || reason === "server-stopped") && attempts.at(-1)?.transport !== "stdio";
+}
+
 /** Operations in these states left no record. */
 const withoutEffect: ReadonlySet<OperationState> = new Set(["not-executed", "no-effect"]);
 /** When a server comes back, at most so many of its unresolved operations are looked at. */
@@ -109,9 +119,7 @@ export class Reconciliation {
         if (other !== undefined)
           return undecided(`a record with these arguments was found, but it may be that of the identical operation ${other}`);
       }
-      // We only stopped waiting: the call may still be under way, and what is not there yet can still come.
-      const mayStillRun = operation.reason === "timeout" || operation.reason === "cancelled";
-      return finding.found === "no-effect" && mayStillRun
+      return finding.found === "no-effect" && mayStillRun(operation)
         ? undecided("the lookup found nothing, but the call may still be under way")
         : finding;
     } catch (error) {

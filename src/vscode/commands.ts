@@ -9,9 +9,12 @@ import { commands, window } from "vscode";
 import type { LogOutputChannel } from "vscode";
 import type { ClientKind } from "./sources/import-formats.ts";
 import type { Settlement } from "../operations/model.ts";
+import type { RehearsalReport } from "../replay/rehearsal-plan.ts";
 import { DisposableList } from "./disposables.ts";
 import { messageFor } from "./user-error.ts";
+import type { OtherClientKind } from "./client-snippets.ts";
 import type { OperationNode } from "./views/unresolved-view.ts";
+import type { ClientNode, ClientsNode } from "./views/clients.ts";
 import type { ServerNode, ToolNode, WaitingNode } from "./views/servers-view.ts";
 import { ViewNode } from "./views/node.ts";
 
@@ -24,6 +27,19 @@ export interface ReconcileScript {
   readonly id: string;
   readonly as: Settlement;
   readonly evidence?: string;
+}
+/** Several at once, with one line of evidence. */
+export interface ReconcileManyScript {
+  readonly ids: readonly string[];
+  readonly as: Settlement;
+  readonly evidence?: string;
+}
+export interface RehearseScript {
+  readonly server: string;
+  readonly tool: string;
+  readonly arguments: Record<string, unknown>;
+  /** What a person would type: it says what is created. */
+  readonly confirm: string;
 }
 export interface OperationScript {
   readonly id: string;
@@ -51,6 +67,17 @@ export interface ImportOutcome {
   /** The file as it was before the servers were switched off in it. */
   readonly backup?: string;
 }
+export interface GatewayConfigurationScript {
+  readonly client: OtherClientKind;
+  /** Hosted servers, by name. */
+  readonly servers: readonly string[];
+  /** Over the port, or by the stdio bridge. */
+  readonly way: "http" | "stdio";
+}
+export interface ClientScript {
+  /** The name under which it was let in. */
+  readonly client: string;
+}
 export interface ExportScript {
   readonly path: string;
   readonly format: "jsonl" | "csv";
@@ -68,10 +95,15 @@ type ServerTarget = ServerNode | WaitingNode | string | ServerScript;
 /** Every command: its argument and its result. */
 export interface CommandMap {
   "mcpSafeReplay.callTool": (target?: ServerNode | ToolNode | CallToolScript) => Promise<CallOutcome>;
-  "mcpSafeReplay.reconcile": (target?: OperationNode | string | ReconcileScript) => Promise<void>;
+  /** `selected`: the rows that are selected together with the target. */
+  "mcpSafeReplay.reconcile": (
+    target?: OperationNode | string | ReconcileScript | ReconcileManyScript,
+    selected?: unknown,
+  ) => Promise<void>;
   "mcpSafeReplay.repeatCall": (target?: OperationTarget) => Promise<CallOutcome>;
   "mcpSafeReplay.showOperation": (target?: OperationTarget) => Promise<void>;
   "mcpSafeReplay.copyOperationId": (target?: OperationTarget) => Promise<void>;
+  "mcpSafeReplay.rehearseContract": (target?: ToolNode | RehearseScript) => Promise<RehearsalReport | undefined>;
   "mcpSafeReplay.addServer": (target?: AddServerScript) => Promise<void>;
   "mcpSafeReplay.importServers": (target?: ImportScript) => Promise<ImportOutcome | undefined>;
   "mcpSafeReplay.openWorkspaceServers": (target?: unknown) => Promise<void>;
@@ -84,6 +116,10 @@ export interface CommandMap {
   "mcpSafeReplay.showLog": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.openSettings": (target?: unknown) => Promise<void>;
   "mcpSafeReplay.exportJournal": (target?: ExportScript) => Promise<void>;
+  "mcpSafeReplay.copyGatewayConfiguration": (
+    target?: ServerNode | ClientsNode | GatewayConfigurationScript,
+  ) => Promise<{ readonly name: string; readonly snippet: string } | undefined>;
+  "mcpSafeReplay.revokeClient": (target?: ClientNode | ClientScript) => Promise<void>;
   "mcpSafeReplay.refresh": (target?: unknown) => Promise<void>;
   "mcpSafeReplay.retry": (target?: unknown) => Promise<void>;
 }
@@ -95,13 +131,15 @@ export function scriptOf<T>(target: T): Exclude<T, ViewNode | string | undefined
   return prototype === Object.prototype || prototype === null ? (target as Exclude<T, ViewNode | string | undefined>) : undefined;
 }
 
+type Handler = (target?: unknown, selected?: unknown) => Promise<unknown>;
+
 export function registerCommands(handlers: CommandMap, log: LogOutputChannel): DisposableList {
   const registered = new DisposableList();
-  for (const [name, handler] of Object.entries(handlers) as [keyof CommandMap, (target?: unknown) => Promise<unknown>][]) {
+  for (const [name, handler] of Object.entries(handlers) as [keyof CommandMap, Handler][]) {
     registered.add(
-      commands.registerCommand(name, async (target?: unknown) => {
+      commands.registerCommand(name, async (target?: unknown, selected?: unknown) => {
         try {
-          return await handler(target);
+          return await handler(target, selected);
         } catch (error) {
           if (scriptOf(target) !== undefined) throw error;
           log.error(`${name} failed.`, error);

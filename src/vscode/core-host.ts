@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { EventEmitter, commands, version, window } from "vscode";
 import type { Disposable, Event, ExtensionContext } from "vscode";
 import type { Core } from "../gateway/core.ts";
+import type { GatewayToken } from "../gateway/gateway.ts";
 import type { HostedServer } from "../hosting/hosted-server.ts";
 import type { Contract, Contracts } from "../replay/contracts.ts";
 import { DisposableList } from "./disposables.ts";
@@ -48,6 +49,8 @@ export interface CoreHostParts {
   readonly trust: Trust;
   readonly problems: Problems;
   readonly logs: Logs;
+  /** The secrets of clients outside of VS Code; read at each request. */
+  readonly clientTokens: () => readonly GatewayToken[];
 }
 
 export class CoreHost implements Disposable {
@@ -64,6 +67,8 @@ export class CoreHost implements Disposable {
   #state: CoreState = { kind: "starting" };
   /** The person's contracts, as of the last change of the settings. */
   #contracts: Contracts = new Map();
+  /** The same as they are written. */
+  #contractsText = "{}";
   #gathered: GatheredServers | undefined;
   #start: Promise<void> | undefined;
   readonly #announced = new Map<string, boolean>();
@@ -89,6 +94,11 @@ export class CoreHost implements Disposable {
   /** The core, if it runs now. */
   get running(): Running | undefined {
     return this.#state.kind === "running" ? this.#state : undefined;
+  }
+
+  /** The person's contracts that count now. */
+  get contracts(): Contracts {
+    return this.#contractsNow();
   }
 
   /** The person's contract for a tool, if there is one that counts now. */
@@ -167,6 +177,7 @@ export class CoreHost implements Disposable {
         journalDir,
         listen: { kind: "unix", path: endpoint.path },
         token,
+        clientTokens: this.#parts.clientTokens,
         trust: this.#parts.trust,
         settings: () => replaySettings(engine.defaultReplaySettings),
         contracts: () => this.#contractsNow(),
@@ -249,8 +260,12 @@ export class CoreHost implements Disposable {
       defined.set(name, { definition, fingerprint: engine.fingerprintOf(definition) });
     // First, because VS Code shows three messages at a time: a question of trust matters most.
     await trust.update(defined);
-    const read = engine.readContracts(personsValue("contracts"), `${section}.contracts`);
+    const read = engine.readContracts(personsValue("contracts"), `${section}.contracts`, names);
+    const changed = JSON.stringify(personsValue("contracts") ?? {}) !== this.#contractsText;
+    this.#contractsText = JSON.stringify(personsValue("contracts") ?? {});
     this.#contracts = read.contracts;
+    // Agents do not see an argument that a contract has the gateway fill in.
+    if (changed) core.gateway.announceTools();
     problems.show([
       ...gathered.problems,
       ...trustProblems({ has: (name) => names.has(name) || trust.hasRecord(name) }),

@@ -10,8 +10,10 @@ export { fingerprintOf, readDefinitions } from "../hosting/definitions.ts";
 export { readInputs } from "./sources/input-definitions.ts";
 export { importPlan, readClientFile, switchedOff, switchOffWords } from "./sources/import-formats.ts";
 export { readServersFile, serverPlaces } from "./sources/servers-file.ts";
+export { announceGateway } from "../gateway/meeting-place.ts";
 export { exportCsv, exportJsonl } from "../operations/export.ts";
-export { readContracts } from "../replay/contracts.ts";
+export { contractFingerprint, marginMs, missingPromises, readContracts, withoutKeyArgument } from "../replay/contracts.ts";
+export { lookupArguments } from "../replay/lookup.ts";
 export { whatIfLost } from "../replay/what-if-lost.ts";
 export { defaultReplaySettings } from "../replay/settings.ts";
 

@@ -8,15 +8,20 @@ import { callActions } from "./actions/call-tool.ts";
 import { ImportPreview } from "./actions/import-preview.ts";
 import { importActions } from "./actions/import-servers.ts";
 import { operationActions } from "./actions/operations.ts";
+import { rehearsalActions } from "./actions/rehearse.ts";
+import { otherClientActions } from "./actions/other-clients.ts";
 import { serverActions } from "./actions/servers.ts";
 import { registerCommands } from "./commands.ts";
 import { CoreHost } from "./core-host.ts";
 import { DisposableList } from "./disposables.ts";
 import { Logs } from "./logs.ts";
 import { McpProvider, providerId } from "./mcp-provider.ts";
+import { registerModelTools } from "./model-tools.ts";
 import { OperationDocuments } from "./operation-document.ts";
 import { Operations } from "./operations.ts";
+import { OtherClients } from "./other-clients.ts";
 import { Problems, openSetting } from "./problems.ts";
+import { Rehearsals } from "./rehearsals.ts";
 import { Settings } from "./settings.ts";
 import { Inputs } from "./sources/inputs.ts";
 import { ServerSources } from "./sources/server-sources.ts";
@@ -46,22 +51,28 @@ export function buildExtension(context: ExtensionContext): Extension {
   const trust = parts.add(new Trust(settings, context.globalState, log));
 
   // The core, and what of it is shown
-  const host = parts.add(new CoreHost({ context, settings, sources, trust, problems, logs }));
+  const clients = parts.add(new OtherClients(context, log));
+  const host = parts.add(new CoreHost({ context, settings, sources, trust, problems, logs, clientTokens: clients.tokens }));
+  clients.follow(host, settings);
   const operations = parts.add(new Operations(host, log));
-  const documents = parts.add(new OperationDocuments(host));
+  const rehearsals = parts.add(new Rehearsals(host, context.globalState));
+  const documents = parts.add(new OperationDocuments(host, rehearsals));
   parts.add(new UnresolvedView(host, operations));
   parts.add(new WorkspaceFileLenses(host, trust));
   const preview = parts.add(new ImportPreview());
-  const servers = parts.add(new ServersView(host, trust, settings));
+  const servers = parts.add(new ServersView(host, trust, settings, rehearsals, clients));
 
   // What others reach
   const provider = parts.add(new McpProvider(host, trust, context.globalState));
   parts.add(lm.registerMcpServerDefinitionProvider(providerId, provider));
+  parts.add(registerModelTools(host));
   parts.add(
     registerCommands(
       {
         ...callActions(host, documents),
         ...operationActions(host, documents),
+        ...rehearsalActions(host, rehearsals),
+        ...otherClientActions(host, clients),
         ...serverActions(host, settings, inputs, trust, logs),
         ...importActions({ context, host, settings, inputs, preview }),
         "mcpSafeReplay.openSettings": async (key) => {
@@ -80,7 +91,10 @@ export function buildExtension(context: ExtensionContext): Extension {
 
   return {
     start: () => void host.start(),
-    end: () => host.end(),
+    end: async () => {
+      await clients.end();
+      await host.end();
+    },
     dispose: () => parts.dispose(),
   };
 }

@@ -116,7 +116,11 @@ export class McpProvider implements McpServerDefinitionProvider<McpHttpServerDef
     const known = this.#state.get<Partial<KnownTools>>(toolsKey(server.name));
     const remembered = known?.fingerprint === server.fingerprint ? known.digest : undefined;
     if (server.tools.length === 0) return remembered ?? "unknown";
-    const digest = createHash("sha256").update(JSON.stringify(server.tools)).digest("hex").slice(0, 12);
+    const engine = this.#host.running?.engine;
+    const shown = server.tools.map(
+      (tool) => engine?.withoutKeyArgument(tool, this.#host.contract(server.name, tool.name)) ?? tool,
+    );
+    const digest = createHash("sha256").update(JSON.stringify(shown)).digest("hex").slice(0, 12);
     if (digest !== remembered)
       void this.#state.update(toolsKey(server.name), { fingerprint: server.fingerprint, digest } satisfies KnownTools);
     return digest;

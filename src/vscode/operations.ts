@@ -22,6 +22,7 @@ export interface Snapshot {
 const empty: Snapshot = { unresolved: [], reads: [], conflicts: [], settled: [] };
 const settledShown = 10;
 const settledLooked = 500;
+const completedLooked = 100;
 /** Changes come in bursts: one look at the journal for all of them. */
 const quietMs = 40;
 
@@ -78,15 +79,17 @@ export class Operations implements Disposable {
   async #look(): Promise<Snapshot> {
     const journal = this.#host.running?.core.journal;
     if (journal === undefined) return empty;
-    const [open, settled] = await Promise.all([
+    const [open, settled, repeated] = await Promise.all([
       journal.operations({ states: ["unresolved"] }),
       journal.operations({ states: ["effect-confirmed", "no-effect", "dismissed"], limit: settledLooked }),
+      journal.operations({ states: ["completed"], limit: completedLooked }),
     ]);
     const bySettling = [...settled].sort((a, b) => (b.settlement?.at ?? 0) - (a.settlement?.at ?? 0));
     return {
       unresolved: open.filter((operation) => !operation.intention.declaredRead),
       reads: open.filter((operation) => operation.intention.declaredRead),
-      conflicts: bySettling.filter((operation) => operation.conflict),
+      // A call that was repeated on a person's word and then answered twice is completed, and a conflict all the same.
+      conflicts: [...bySettling, ...repeated].filter((operation) => operation.conflict),
       // What the gateway closes by itself (a proven read without an answer) concerns nobody.
       settled: bySettling.filter((one) => !one.conflict && one.settlement?.actor !== "gateway").slice(0, settledShown),
     };

@@ -23,6 +23,8 @@ export const settingKeys = [
   "duplicateGuard.undelivered",
   "duplicateGuard.inFlight",
   "requestTimeoutSeconds",
+  "gateway.tcp",
+  "gateway.port",
 ] as const;
 export type SettingKey = (typeof settingKeys)[number];
 

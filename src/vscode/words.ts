@@ -125,11 +125,15 @@ export function eventText(event: OperationEvent): string {
         ? "a later, identical call was held back"
         : `not repeated${verdict(event.data.verdict)}`;
     case "looked-up":
-      return `looked up: ${event.data.found === "effect" ? "it happened" : event.data.found === "no-effect" ? "it did not happen" : "undecided"}. ${event.data.evidence}`;
+      return event.actor === "person"
+        ? event.data.evidence
+        : `looked up: ${foundWords[event.data.found]}. ${event.data.evidence}`;
     case "settled":
       return `${settlementWords[event.data.as]}${event.data.evidence === "" ? "" : `: ${event.data.evidence}`}`;
     case "repeated":
-      return `a person ordered attempt ${event.data.attempt}: ${event.data.evidence}`;
+      return event.actor === "person"
+        ? `a person ordered attempt ${event.data.attempt}: ${event.data.evidence}`
+        : `the lookup's answer allowed attempt ${event.data.attempt}: ${event.data.evidence}`;
     case "late-answer":
       return `attempt ${event.data.attempt}: an answer came late${event.data.isError ? "; it is an error" : ""}`;
     case "conflict":
@@ -150,6 +154,41 @@ export function settledByText(actor: Actor): string {
 
 export function actorText(actor: Actor): string {
   return actorWords[actor];
+}
+
+const foundWords = { effect: "it happened", "no-effect": "it did not happen", undecided: "undecided" } as const;
+
+/**
+ * What is known of an operation beyond its attempts, oldest first, a line each: what was observed and what somebody said, told apart by
+ * who it was. Free of arguments and results.
+ */
+export function evidenceLines(events: readonly OperationEvent[], now: number): readonly string[] {
+  return events.flatMap((event): string[] => {
+    const line = (who: string, what: string): string[] => [`${who}, ${agoText(event.at, now)}: ${what}`];
+    switch (event.type) {
+      case "looked-up":
+        return event.actor === "person"
+          ? line("Read by a person", event.data.evidence)
+          : line("Observed by the lookup", `${foundWords[event.data.found]}. ${event.data.evidence}`);
+      case "settled": {
+        const word = `${settlementWords[event.data.as].toLowerCase()}${event.data.evidence === "" ? "" : `: ${event.data.evidence}`}`;
+        if (event.actor === "person") return line("Said by a person", word);
+        return event.actor === "server" ? line("Settled by the lookup", word) : line("Closed by the gateway", word);
+      }
+      case "answered":
+      case "recovered":
+      case "late-answer":
+        return line("Observed", eventText(event));
+      case "conflict":
+        return line("Conflict", eventText(event));
+      case "repeated":
+        return line(event.actor === "person" ? "Ordered by a person" : "Allowed by the lookup", eventText(event));
+      case "let-through":
+        return line(event.actor === "person" ? "Said by a person" : "Observed", eventText(event));
+      default:
+        return [];
+    }
+  });
 }
 
 function status(httpStatus: number | undefined): string {

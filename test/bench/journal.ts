@@ -11,6 +11,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { monitorEventLoopDelay, performance } from "node:perf_hooks";
 import { setImmediate, setTimeout } from "node:timers/promises";
+import { uuidv7 } from "uuidv7";
 import { exportJsonl } from "../../src/operations/export.ts";
 import type { Journal } from "../../src/operations/journal.ts";
 import type { EventType, OperationEvent } from "../../src/operations/model.ts";
@@ -178,7 +179,7 @@ async function fill(journal: Journal, operations: number, unresolved: number): P
   for (let i = 0; i < operations; i += 100) {
     const events: OperationEvent[] = [];
     for (let j = i; j < i + 100; j++) {
-      const id = `full${j}`;
+      const id = uuidv7();
       events.push(...sent(id), j % Math.floor(operations / unresolved) === 0 ? lost(id) : answered(id));
     }
     await journal.append(events, { durable: false });
@@ -191,7 +192,7 @@ async function writeTimes(one: Journal, other: Journal): Promise<readonly [numbe
   for (let i = 0; i < 4000; i++) {
     for (const which of i % 2 === 0 ? [0, 1] : [1, 0]) {
       const start = performance.now();
-      await (which === 0 ? one : other).append(sent(`write${i}`), { durable: true });
+      await (which === 0 ? one : other).append(sent(uuidv7()), { durable: true });
       times[which]?.push(performance.now() - start);
     }
   }

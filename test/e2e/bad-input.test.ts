@@ -27,6 +27,8 @@ describe("a mistake", { timeout: TEST_MS }, () => {
   const requests = (): number => stage().ledger("booking").countCalls();
 
   it("in the settings is told in one message each, and the good server is hosted", async () => {
+    await stage().window.waitForNotification("mcpSafeReplay.");
+    await stage().window.screenshot("bad-input-1-settings");
     await expect
       .poll(
         () =>
@@ -44,7 +46,6 @@ describe("a mistake", { timeout: TEST_MS }, () => {
         "mcpSafeReplay.servers.misspelt needs 'command' (stdio) or 'url' (http, sse).",
       ]);
     await stage().views.untilRows("Servers", [/^booking connected/]);
-    await stage().window.screenshot("bad-input-1-settings");
   });
 
   it("of the remote machine is not written over: the person is told where to mend it", async () => {

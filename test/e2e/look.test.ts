@@ -10,13 +10,13 @@ describe("the extension's own pages", { timeout: TEST_MS }, () => {
     await current.views.open();
     await current.views.untilConnected("booking", "notes", "inventory");
     await current.loseCall("booking", "create_booking", { hotel: "Hotel Astoria", night: "2026-12-24", guest: "Ada Lovelace" });
-    await current.views.checkbox("notes").click();
-    await current.views.untilChecked("notes", true);
+    await current.trust("notes");
+    await current.close();
   });
 
   for (const theme of ["dark", "light"] as const) {
     it(`can be read in the ${theme} theme`, async () => {
-      const window = await stage().open({ theme });
+      const window = await stage().open({ theme, viewport: { width: 1500, height: 860 } });
       expect(await stage().page.locator(".monaco-workbench").getAttribute("class")).toMatch(
         theme === "dark" ? /vs-dark/ : /vs(?!-)/,
       );
@@ -24,6 +24,15 @@ describe("the extension's own pages", { timeout: TEST_MS }, () => {
       await views.open();
       await views.untilConnected("booking", "notes", "inventory");
       await views.untilBadge("1");
+      // A new browser knows nothing of what was agreed to in another one.
+      const question = await window.waitForNotification('Trust for the MCP server "notes"');
+      expect(question).toContain(
+        "is switched on in your settings but was never confirmed here. Until you decide, its lost calls are not replayed.",
+      );
+      await views.untilChecked("notes", false);
+      await window.screenshot(`look-${theme}-0-question`);
+      await stage().press('Trust for the MCP server "notes"', "Trust for Replay");
+      await views.untilChecked("notes", true);
       await views.expand("Unresolved", "create_booking · booking");
       for (const server of ["inventory", "notes", "booking"]) await views.expand("Servers", server);
       await views.untilRows("Servers", [
@@ -58,10 +67,12 @@ describe("the extension's own pages", { timeout: TEST_MS }, () => {
       await window.screenshot(`look-${theme}-4-document`);
 
       await window.runCommand("Welcome: Open Walkthrough...");
-      await window.pick("One call, one effect");
-      await stage().page.locator(".gettingStartedContainer", { hasText: "When an answer is lost" }).waitFor();
+      await window.pick("Calls whose answers get lost");
+      await window.webviewText("Where servers live");
       await window.screenshot(`look-${theme}-5-walkthrough`);
-      await window.runCommand("View: Close All Editors");
+      await stage().page.locator(".gettingStartedContainer .step-title", { hasText: "When an answer is lost" }).click();
+      await window.webviewText("It may have happened");
+      await window.screenshot(`look-${theme}-6-walkthrough`);
     });
   }
 });

@@ -37,6 +37,8 @@ export interface OpenOptions {
   /** Colour theme, by the browser's preference (`quietSettings` makes VS Code follow it). */
   readonly theme?: "light" | "dark" | "high-contrast";
   readonly viewport?: { readonly width: number; readonly height: number };
+  /** Pixels of a picture for each pixel of the viewport; 1 without it. */
+  readonly scale?: number;
   /** Answer to the prompt at start-up whether to trust the folder, where `security.workspace.trust.startupPrompt` shows it. */
   readonly trustPrompt?: "trust" | "refuse";
   /** Runs before the page is opened, e.g. to expose functions to it. */
@@ -50,6 +52,7 @@ export interface OpenOptions {
 export async function openWorkbench(browser: Browser, url: string, options: OpenOptions = {}): Promise<Workbench> {
   const context = await browser.newContext({
     viewport: options.viewport ?? { width: 1280, height: 800 },
+    deviceScaleFactor: options.scale ?? 1,
     colorScheme: options.theme === "light" ? "light" : "dark",
     forcedColors: options.theme === "high-contrast" ? "active" : "none",
     reducedMotion: "reduce",

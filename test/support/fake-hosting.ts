@@ -31,7 +31,11 @@ export class FakeServer implements HostedServer {
   readonly requests: { rpcId: string; params: Record<string, unknown> }[] = [];
   readonly cancelled: string[] = [];
   rediscoveries = 0;
+  /** One step for each call; then `byDefault`. */
   script: Step[] = [];
+  byDefault: Step = ({ rpcId }) => answer("ok", rpcId);
+  /** Begins every RPC id, where those of several servers must differ. */
+  idPrefix = "";
   connectError: Error | undefined;
   serverName = "fake";
   onRediscover: () => void = () => undefined;
@@ -77,12 +81,11 @@ export class FakeServer implements HostedServer {
       },
       open: true,
       closed: new Promise(() => undefined),
-      prepareCall: (params, observer, rpcId = `rpc-${++this.#ids}`): PreparedCall => ({
+      prepareCall: (params, observer, rpcId = `${this.idPrefix}rpc-${++this.#ids}`): PreparedCall => ({
         rpcId,
         send: async () => {
           this.requests.push({ rpcId, params });
-          const step = this.script.shift();
-          if (step === undefined) return answer("ok", rpcId);
+          const step = this.script.shift() ?? this.byDefault;
           return step({ rpcId, params, observer });
         },
         cancel: () => this.cancelled.push(rpcId),

@@ -13,10 +13,12 @@ import type { CallOutcome, CommandMap } from "../commands.ts";
 import type { CoreHost, Running } from "../core-host.ts";
 import type { OperationDocuments } from "../operation-document.ts";
 import { prefill } from "../prefill.ts";
+import { repeatText } from "../repeat-text.ts";
 import { isRecord } from "../settings.ts";
-import { UserError } from "../user-error.ts";
+import { UserError, messageFor } from "../user-error.ts";
 import { ServerNode, ToolNode, badgesOf } from "../views/servers-view.ts";
-import { agoText, serverStateWords, toolTitle } from "../words.ts";
+import { serverStateWords, toolTitle } from "../words.ts";
+import { askJson } from "./ask-json.ts";
 import { operationFor } from "./operations.ts";
 import { serverNamed } from "./servers.ts";
 
@@ -33,7 +35,7 @@ export function callActions(
       const script = scriptOf(target);
       if (script !== undefined) {
         const server = serverNamed(running.core, script.server);
-        const tool = await toolNamed(server, script.tool);
+        const tool = shownTool(host, running, server, await toolNamed(server, script.tool));
         const args: unknown = script.arguments ?? {};
         const mistake = isRecord(args) ? running.engine.argumentsMistake(tool.inputSchema, args) : "arguments must be an object";
         if (mistake !== undefined || !isRecord(args)) throw new UserError(`Nothing was sent: ${mistake}.`);
@@ -41,18 +43,22 @@ export function callActions(
       }
       const server = target instanceof ServerNode || target instanceof ToolNode ? target.server : await pickServer(running);
       if (server === undefined) return undefined;
-      const tool = await (target instanceof ToolNode ? toolNamed(server, target.tool.name) : pickTool(server));
-      if (tool === undefined) return undefined;
+      const listed = await (target instanceof ToolNode ? toolNamed(server, target.tool.name) : pickTool(server));
+      if (listed === undefined) return undefined;
+      const tool = shownTool(host, running, server, listed);
       const args = await askArguments(running, server, tool);
       if (args === undefined) return undefined;
-      const answer = await withProgress(`Calling "${tool.name}" on "${server.name}"`, (hooks) =>
-        send(running, server, tool, args, hooks),
-      );
-      return show(documents, answer, tool.name);
+      const call = async (): Promise<CallOutcome> => {
+        const answer = await withProgress(`Calling "${tool.name}" on "${server.name}"`, (hooks) =>
+          send(running, server, tool, args, hooks),
+        );
+        return show(documents, answer, tool.name, (id) => sendAnyway(running, id, tool.name, call));
+      };
+      return call();
     },
 
     "mcpSafeReplay.repeatCall": async (target) => {
-      const { core } = await host.ready();
+      const { core, engine } = await host.ready();
       const operation = await operationFor(
         core,
         target,
@@ -67,12 +73,18 @@ export function callActions(
           `"${tool}" on "${server}" cannot be repeated: that takes an operation that was settled as "it did not happen".`,
         );
       }
-      const { evidence, at } = operation.settlement;
+      const { evidence } = operation.settlement;
       if (scriptOf(target) !== undefined) return outcomeOf(await core.calls.repeat(operation.id, evidence, {}));
-      const detail =
-        `It will be sent once more, as a further attempt of the same operation.\n\n` +
-        `It was settled ${agoText(at, Date.now())} that it did not happen: ${evidence}\n\n` +
-        `Arguments: ${JSON.stringify(operation.intention.arguments, null, 2)}`;
+      const retention = host.contract(server, tool)?.duplicatePrevention?.retentionSeconds;
+      const now = Date.now();
+      const detail = repeatText(operation, {
+        now,
+        keyMayBeForgotten:
+          operation.intention.key !== undefined &&
+          retention !== undefined &&
+          now >= operation.createdAt + retention * 1000 - engine.marginMs(retention),
+        serverChanged: core.servers.get(server)?.fingerprint !== operation.intention.fingerprint,
+      });
       const confirmed = await window.showWarningMessage(
         `Repeat "${tool}" on "${server}"?`,
         { modal: true, detail },
@@ -141,37 +153,11 @@ async function toolNamed(server: HostedServer, name: string): Promise<ListedTool
   return tool;
 }
 
-async function askArguments(
-  { engine }: Running,
-  server: HostedServer,
-  tool: ListedTool,
-): Promise<Record<string, unknown> | undefined> {
-  const value = JSON.stringify(prefill(tool.inputSchema));
-  const blank = value.indexOf('""');
-  const entered = await window.showInputBox({
+function askArguments(running: Running, server: HostedServer, tool: ListedTool): Promise<Record<string, unknown> | undefined> {
+  return askJson(running, tool, prefill(tool.inputSchema), {
     title: `${title} (3/3): ${toolTitle(tool) ?? tool.name} on ${server.name}`,
     prompt: "Arguments as JSON. Enter sends the call.",
-    value,
-    valueSelection: blank >= 0 ? [blank + 1, blank + 1] : [value.length - 1, value.length - 1],
-    ignoreFocusOut: true,
-    validateInput: (text) => {
-      const read = parse(text);
-      return typeof read === "string" ? read : engine.argumentsMistake(tool.inputSchema, read);
-    },
   });
-  if (entered === undefined) return undefined;
-  const args = parse(entered);
-  return typeof args === "string" ? undefined : args;
-}
-
-/** The object, or what is wrong with the text. */
-function parse(text: string): Record<string, unknown> | string {
-  try {
-    const value: unknown = JSON.parse(text);
-    return isRecord(value) ? value : "Arguments must be a JSON object: {…}";
-  } catch (error) {
-    return `Not JSON: ${error instanceof Error ? error.message : "unreadable"}`;
-  }
 }
 
 function send(
@@ -231,13 +217,22 @@ function markOf(answer: CallAnswer): OperationMark | undefined {
 }
 
 /** Shows an answer: as the operation's document, or as a message with what to do next. */
-async function show(documents: OperationDocuments, answer: CallAnswer, tool: string): Promise<CallOutcome> {
+async function show(
+  documents: OperationDocuments,
+  answer: CallAnswer,
+  tool: string,
+  anyway?: (id: string) => void,
+): Promise<CallOutcome> {
   const mark = markOf(answer);
   const id = mark?.id ?? answer.operationId;
   if (mark?.state === "unresolved" && id !== undefined) {
     offer(`"${tool}" lost its answer: it may have taken effect, and it was not repeated.`, id, documents);
   } else if (mark?.state === "held" && id !== undefined) {
-    offer(`"${tool}" was not sent: an identical earlier call is still unresolved.`, id, documents);
+    const text =
+      mark.reason === "identical-in-flight"
+        ? `"${tool}" was not sent: an identical call is under way.`
+        : `"${tool}" was not sent: an identical earlier call is still unresolved.`;
+    offer(text, id, documents, mark.reason === "identical-in-flight" ? undefined : anyway);
   } else if (mark?.state === "not-executed" || id === undefined) {
     void window.showErrorMessage(firstText(answer) ?? `"${tool}" was not run.`);
   } else {
@@ -246,11 +241,35 @@ async function show(documents: OperationDocuments, answer: CallAnswer, tool: str
   return outcomeOf(answer);
 }
 
-function offer(text: string, id: string, documents: OperationDocuments): void {
-  void window.showWarningMessage(text, "Reconcile…", "Show Operation").then((choice) => {
+function offer(text: string, id: string, documents: OperationDocuments, anyway?: (id: string) => void): void {
+  const buttons = ["Reconcile…", "Show Operation", ...(anyway === undefined ? [] : ["Send Anyway…"])];
+  void window.showWarningMessage(text, ...buttons).then((choice) => {
     if (choice === "Reconcile…") void commands.executeCommand("mcpSafeReplay.reconcile", id);
     else if (choice === "Show Operation") void documents.open(id);
+    else if (choice === "Send Anyway…") anyway?.(id);
   });
+}
+
+/** The way out of the guard: once, with a note, and another operation than the one that stays unresolved. */
+function sendAnyway({ core }: Running, id: string, tool: string, call: () => Promise<CallOutcome>): void {
+  const act = async (): Promise<void> => {
+    const note = await window.showInputBox({
+      title: `Send "${tool}" anyway`,
+      prompt:
+        "The earlier call may have taken effect: this could do it twice. Why is it right all the same? One line, kept with it.",
+      ignoreFocusOut: true,
+      validateInput: (text) => (text.trim() === "" ? "A reason is needed." : undefined),
+    });
+    if (note === undefined) return;
+    await core.calls.letThrough(id, note.trim());
+    await call();
+  };
+  act().catch((error: unknown) => void window.showErrorMessage(messageFor(error) ?? `"${tool}" was not sent.`));
+}
+
+/** The tool as everybody sees it: the key that a contract has the gateway make is not asked for. */
+function shownTool(host: CoreHost, { engine }: Running, server: HostedServer, tool: ListedTool): ListedTool {
+  return engine.withoutKeyArgument(tool, host.contract(server.name, tool.name));
 }
 
 function firstText(answer: CallAnswer): string | undefined {

@@ -1,20 +1,19 @@
 /**
- * Owns: what a person does with an operation: reconcile it, look at it, copy its id, take the journal out.
- * Leaves to others: what a settlement means (src/replay), repeating (call-tool.ts).
+ * Owns: what a person does with operations: reconcile them, look at one, copy its id, take the journal out; and which ones are meant.
+ * Leaves to others: the dialogue of reconciling (reconcile.ts), repeating (call-tool.ts).
  */
 import { writeFile } from "node:fs/promises";
-import { ProgressLocation, Uri, commands, env, window, workspace } from "vscode";
-import type { QuickPickItem } from "vscode";
+import { Uri, env, window, workspace } from "vscode";
 import type { Core } from "../../gateway/core.ts";
-import type { Operation, OperationState, Settlement } from "../../operations/model.ts";
-import type { ReconcileOptions } from "../../replay/calls.ts";
+import type { Operation, OperationState } from "../../operations/model.ts";
 import { scriptOf } from "../commands.ts";
-import type { CommandMap } from "../commands.ts";
+import type { CommandMap, ReconcileManyScript } from "../commands.ts";
 import type { CoreHost } from "../core-host.ts";
 import type { OperationDocuments } from "../operation-document.ts";
-import { UserError, journalCode } from "../user-error.ts";
+import { UserError } from "../user-error.ts";
 import { OperationNode } from "../views/unresolved-view.ts";
-import { agoText, reasonText, stateWords } from "../words.ts";
+import { agoText, stateWords } from "../words.ts";
+import { Reconciling, needsEvidence, withoutEvidence } from "./reconcile.ts";
 
 export function operationActions(
   host: CoreHost,
@@ -23,26 +22,32 @@ export function operationActions(
   CommandMap,
   "mcpSafeReplay.reconcile" | "mcpSafeReplay.showOperation" | "mcpSafeReplay.copyOperationId" | "mcpSafeReplay.exportJournal"
 > {
+  const reconciling = new Reconciling(host, documents);
   return {
-    "mcpSafeReplay.reconcile": async (target) => {
-      const { core } = await host.ready();
+    "mcpSafeReplay.reconcile": async (target, selected) => {
+      const running = await host.ready();
+      const { core } = running;
       const script = scriptOf(target);
       if (script !== undefined) {
         const evidence = script.evidence?.trim() ?? "";
         if (needsEvidence(script.as) && evidence === "") throw new UserError("A line of evidence is needed.");
-        await core.calls.settle(script.id, script.as, evidence === "" ? withoutEvidence : evidence, "person");
+        for (const id of "ids" in script ? script.ids : [script.id])
+          await core.calls.settle(id, script.as, evidence === "" ? withoutEvidence : evidence, "person");
+        return;
+      }
+      const several = await unresolvedAmong(core, selected);
+      if (several.length > 1) {
+        await reconciling.several(running, several);
         return;
       }
       const operation = await operationFor(
         core,
-        target,
+        target as Exclude<typeof target, ReconcileManyScript>,
         ["unresolved"],
         "Which call do you want to reconcile?",
         "Nothing is unresolved.",
       );
-      if (operation === undefined) return;
-      const chosen = await askWhat(operation, await core.calls.reconcileOptions(operation.id));
-      if (chosen !== undefined) await unlessSettled(core, operation, () => carryOut(core, operation, chosen));
+      if (operation !== undefined) await reconciling.one(running, operation);
     },
 
     "mcpSafeReplay.showOperation": async (target) => {
@@ -90,7 +95,13 @@ export function operationActions(
   };
 }
 
-const withoutEvidence = "no evidence given";
+/** The unresolved calls among the selected rows, as they are now. */
+async function unresolvedAmong(core: Core, selected: unknown): Promise<readonly Operation[]> {
+  const rows: readonly unknown[] = Array.isArray(selected) ? selected : [];
+  const nodes = rows.filter((row) => row instanceof OperationNode);
+  const operations = await Promise.all(nodes.map((node) => core.journal.operation(node.operation.id)));
+  return operations.filter((operation): operation is Operation => operation?.state === "unresolved");
+}
 
 /** The operation that a command is about: the row, the id, or the person's choice among those in these states. */
 export async function operationFor(
@@ -120,156 +131,6 @@ export async function operationFor(
     detail: operation.id,
   }));
   return (await window.showQuickPick(items, { title: question, matchOnDetail: true, matchOnDescription: true }))?.operation;
-}
-
-type Choice = Settlement | "keep" | "recover" | "look-up" | "let-through";
-
-interface ChoiceItem extends QuickPickItem {
-  readonly choice: Choice;
-}
-
-const recoverItem: ChoiceItem = {
-  choice: "recover",
-  label: "$(cloud-download) Fetch the lost answer",
-  detail: "The server may still have it. Asks for the answer only: nothing is called again.",
-};
-const lookUpItem: ChoiceItem = {
-  choice: "look-up",
-  label: "$(search) Look it up",
-  detail: "Calls the lookup tool that your contract names. Only a definitive answer settles it.",
-};
-const choices: readonly ChoiceItem[] = [
-  {
-    choice: "effect-confirmed",
-    label: "$(pass) It happened",
-    detail: "You have seen that it took effect. The same call will not be sent again.",
-  },
-  {
-    choice: "no-effect",
-    label: "$(circle-slash) It did not happen",
-    detail: "You have seen that it had no effect. After this, the call can be repeated.",
-  },
-  {
-    choice: "keep",
-    label: "$(question) Keep",
-    detail: "You do not know yet. It stays unresolved, and identical calls stay held.",
-  },
-  {
-    choice: "let-through",
-    label: "$(debug-step-over) Let one through",
-    detail: "Stays unresolved, but the next identical call is sent, once: it could do it twice.",
-  },
-  {
-    choice: "dismissed",
-    label: "$(dash) Dismiss",
-    detail: "It no longer matters. Identical calls are no longer held: one more could do it twice.",
-  },
-];
-
-async function askWhat(operation: Operation, options: ReconcileOptions): Promise<Choice | undefined> {
-  const { tool, server } = operation.intention;
-  const items = [...(options.recover ? [recoverItem] : []), ...(options.lookUp ? [lookUpItem] : []), ...choices];
-  const chosen = await window.showQuickPick(items, {
-    title: `Reconcile "${tool}" on "${server}"`,
-    placeHolder: `${agoText(operation.createdAt, Date.now())}: ${reasonText(operation)}. What do you know?`,
-    ignoreFocusOut: true,
-  });
-  return chosen?.choice;
-}
-
-async function carryOut(core: Core, operation: Operation, choice: Choice): Promise<void> {
-  switch (choice) {
-    case "keep":
-      return;
-    case "recover": {
-      const found = await working("Fetching the lost answer", () => core.calls.recoverAnswer(operation.id));
-      say(
-        found
-          ? "The answer was found: the call is completed."
-          : "The server does not have the answer any more. The call stays unresolved.",
-      );
-      return;
-    }
-    case "look-up": {
-      const finding = await working("Looking it up", () => core.calls.lookUp(operation.id));
-      if (finding.found === "effect") {
-        say(`It happened: ${finding.evidence}.`);
-        return;
-      }
-      if (finding.found === "no-effect") {
-        offerRepeat(operation);
-        return;
-      }
-      say(`The lookup decides nothing: ${finding.evidence}. The call stays unresolved.`);
-      return;
-    }
-    case "let-through": {
-      const note = await askLine(
-        operation,
-        "let one through",
-        "Why may the next identical call go through? One line, kept with the operation.",
-        true,
-      );
-      if (note !== undefined) await core.calls.letThrough(operation.id, note);
-      return;
-    }
-    default: {
-      const evidence = await askLine(operation, stateWords[choice], prompts[choice], needsEvidence(choice));
-      if (evidence === undefined) return;
-      await core.calls.settle(operation.id, choice, evidence === "" ? withoutEvidence : evidence, "person");
-      if (choice === "no-effect") offerRepeat(operation);
-    }
-  }
-}
-
-const prompts: Readonly<Record<Settlement, string>> = {
-  "effect-confirmed": "How do you know that it happened? One line, kept with the operation.",
-  "no-effect": "How do you know that it did not happen? One line, kept with the operation.",
-  dismissed: "Why does it no longer matter? One line, if you like.",
-};
-
-function needsEvidence(as: Settlement): boolean {
-  return as !== "dismissed";
-}
-
-/** One line; empty only where none is needed. Undefined when the person gave up. */
-async function askLine(operation: Operation, what: string, prompt: string, needed: boolean): Promise<string | undefined> {
-  const { tool, server } = operation.intention;
-  const entered = await window.showInputBox({
-    title: `Reconcile "${tool}" on "${server}": ${what}`,
-    prompt,
-    ignoreFocusOut: true,
-    validateInput: (text) => (needed && text.trim() === "" ? "A line of evidence is needed." : undefined),
-  });
-  return entered?.trim();
-}
-
-/** Somebody else, or a late answer, may have been quicker: that is no failure. */
-async function unlessSettled(core: Core, operation: Operation, act: () => Promise<void>): Promise<void> {
-  try {
-    await act();
-  } catch (error) {
-    if (journalCode(error) !== "not-unresolved") throw error;
-    const now = await core.journal.operation(operation.id);
-    const state = now === undefined ? "gone" : stateWords[now.state];
-    say(`Nothing was changed: in the meantime "${operation.intention.tool}" became "${state}".`);
-  }
-}
-
-function offerRepeat(operation: Operation): void {
-  void window
-    .showInformationMessage(`Recorded: "${operation.intention.tool}" did not happen. Nothing was sent.`, "Repeat Call…")
-    .then((choice) => {
-      if (choice !== undefined) void commands.executeCommand("mcpSafeReplay.repeatCall", operation.id);
-    });
-}
-
-function say(text: string): void {
-  void window.showInformationMessage(text);
-}
-
-function working<T>(title: string, act: () => Promise<T>): Thenable<T> {
-  return window.withProgress({ location: ProgressLocation.Notification, title }, act);
 }
 
 async function askFile(): Promise<Uri | undefined> {

@@ -12,12 +12,15 @@ import type { WhatIfLost } from "../../replay/what-if-lost.ts";
 import type { CoreHost } from "../core-host.ts";
 import { DisposableList } from "../disposables.ts";
 import { replaySettings } from "../settings.ts";
+import type { Rehearsals } from "../rehearsals.ts";
+import type { OtherClients } from "../other-clients.ts";
 import type { Settings } from "../settings.ts";
 import type { Origin, WaitingServer } from "../sources/server-sources.ts";
 import type { Trust } from "../trust-source.ts";
 import { messageFor } from "../user-error.ts";
 import { agoText, countText, definitionWords, serverStateWords, toolTitle, waitingWords, whatIfLostWords } from "../words.ts";
-import { ViewNode, icon } from "./node.ts";
+import { ClientNode, ClientsNode } from "./clients.ts";
+import { ViewNode, addText, icon } from "./node.ts";
 
 export const serversViewId = "mcpSafeReplay.servers";
 
@@ -84,14 +87,15 @@ export class ToolNode extends ViewNode {
   readonly server: HostedServer;
   readonly tool: ListedTool;
 
-  constructor(server: HostedServer, tool: ListedTool, loss: WhatIfLost, hasContract: boolean) {
+  /** @param contract what is known of the rehearsal of its contract, if it has one */
+  constructor(server: HostedServer, tool: ListedTool, loss: WhatIfLost, contract: string | undefined) {
     super(`server/${server.name}/tool/${tool.name}`, tool.name);
     this.server = server;
     this.tool = tool;
-    this.contextValue = "tool";
-    this.description = [...badgesOf(tool), ...(hasContract ? ["contract"] : [])].join(" · ");
+    this.contextValue = contract === undefined ? "tool" : "tool;contract";
+    this.description = [...badgesOf(tool), ...(contract === undefined ? [] : [`contract, ${contract}`])].join(" · ");
     this.iconPath = lossIcons[loss];
-    this.tooltip = toolTooltip(tool, loss);
+    this.tooltip = toolTooltip(tool, loss, contract);
     this.accessibilityInformation = {
       label: `Tool ${tool.name}, ${this.description}. If its answer were lost: ${whatIfLostWords[loss]}`,
     };
@@ -127,19 +131,24 @@ function originText(origin: Origin | undefined): string[] {
   return origin === undefined || origin === "user" ? [] : ["workspace"];
 }
 
-type ServersNode = ServerNode | ToolNode | WaitingNode;
+type ServersNode = ServerNode | ToolNode | WaitingNode | ClientsNode | ClientNode;
 
 export class ServersView implements TreeDataProvider<ServersNode>, Disposable {
   readonly #host: CoreHost;
   readonly #trust: Trust;
+  readonly #clients: OtherClients;
+  readonly #rehearsals: Rehearsals;
   readonly #disposables = new DisposableList();
   readonly #changed = this.#disposables.add(new EventEmitter<undefined>());
   readonly onDidChangeTreeData: Event<undefined> = this.#changed.event;
   readonly #view: TreeView<ServersNode>;
 
-  constructor(host: CoreHost, trust: Trust, settings: Settings) {
+  constructor(host: CoreHost, trust: Trust, settings: Settings, rehearsals: Rehearsals, clients: OtherClients) {
     this.#host = host;
     this.#trust = trust;
+    this.#clients = clients;
+    this.#disposables.add(clients.onDidChange(() => this.refresh()));
+    this.#rehearsals = rehearsals;
     this.#view = this.#disposables.add(
       window.createTreeView<ServersNode>(serversViewId, {
         treeDataProvider: this,
@@ -147,7 +156,7 @@ export class ServersView implements TreeDataProvider<ServersNode>, Disposable {
         manageCheckboxStateManually: true,
       }),
     );
-    for (const event of [host.onDidChangeState, host.onDidChangeServers, trust.onDidChange]) {
+    for (const event of [host.onDidChangeState, host.onDidChangeServers, trust.onDidChange, rehearsals.onDidRehearse]) {
       this.#disposables.add(event(() => this.refresh()));
     }
     this.#disposables.add(settings.onDidChange(() => this.refresh()));
@@ -198,22 +207,26 @@ export class ServersView implements TreeDataProvider<ServersNode>, Disposable {
   getChildren(node?: ServersNode): ServersNode[] {
     const running = this.#host.running;
     if (running === undefined) return [];
-    if (node instanceof ToolNode || node instanceof WaitingNode) return [];
+    if (node instanceof ToolNode || node instanceof WaitingNode || node instanceof ClientNode) return [];
+    if (node instanceof ClientsNode) return node.clients.map((client) => new ClientNode(client, Date.now()));
     if (node instanceof ServerNode) {
       const { server } = node;
       const trust = this.#trust.now(server.name);
       const settings = replaySettings(running.engine.defaultReplaySettings);
       return server.tools.map((tool) => {
         const contract = this.#host.contract(server.name, tool.name);
-        return new ToolNode(server, tool, running.engine.whatIfLost(tool, trust, settings, contract), contract !== undefined);
+        const loss = running.engine.whatIfLost(tool, trust, settings, contract);
+        return new ToolNode(server, tool, loss, this.#rehearsals.words(server.name, tool.name));
       });
     }
     const now = Date.now();
+    const clients = this.#clients.list();
     return [
       ...[...running.core.servers.values()].map(
         (server) => new ServerNode(server, this.#trust, this.#host.originOf(server.name), now),
       ),
       ...this.#host.waiting.map((waiting) => new WaitingNode(waiting)),
+      ...(clients.length === 0 ? [] : [new ClientsNode(clients)]),
     ];
   }
 
@@ -235,7 +248,7 @@ function serverTooltip(server: HostedServer, trust: Trust, origin: Origin | unde
   const { status, name } = server;
   const text = new MarkdownString(undefined, true);
   const line = (title: string, value: string): void => {
-    text.appendMarkdown(`\n- ${title}: `).appendText(value);
+    addText(text.appendMarkdown(`\n- ${title}: `), value);
   };
   text.appendMarkdown("**").appendText(name).appendMarkdown("**\n");
   line("State", `${serverStateWords[status.state]}, since ${agoText(status.since, now)}`);
@@ -263,17 +276,15 @@ function serverTooltip(server: HostedServer, trust: Trust, origin: Origin | unde
   return text;
 }
 
-function toolTooltip(tool: ListedTool, loss: WhatIfLost): MarkdownString {
+function toolTooltip(tool: ListedTool, loss: WhatIfLost, contract: string | undefined): MarkdownString {
   const text = new MarkdownString(undefined, true);
   const title = toolTitle(tool);
-  text
-    .appendMarkdown("**")
-    .appendText(title === undefined ? tool.name : `${title} (${tool.name})`)
-    .appendMarkdown("**\n\n");
-  if (tool.description !== undefined) text.appendText(shortened(tool.description)).appendMarkdown("\n\n");
+  addText(text.appendMarkdown("**"), title === undefined ? tool.name : `${title} (${tool.name})`).appendMarkdown("**\n\n");
+  if (tool.description !== undefined) addText(text, shortened(tool.description)).appendMarkdown("\n\n");
   const declared = Object.entries(annotationsOf(tool)).map(([name, value]) => `${name}: ${String(value)}`);
-  text.appendMarkdown("Declares: ").appendText(declared.length === 0 ? "nothing" : declared.join(", "));
-  text.appendMarkdown("\n\n**If its answer were lost now:** ").appendText(whatIfLostWords[loss]);
+  addText(text.appendMarkdown("Declares: "), declared.length === 0 ? "nothing" : declared.join(", "));
+  if (contract !== undefined) addText(text.appendMarkdown("\n\nContract: "), contract);
+  addText(text.appendMarkdown("\n\n**If its answer were lost now:** "), whatIfLostWords[loss]);
   return text;
 }
 

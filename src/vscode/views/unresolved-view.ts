@@ -21,7 +21,7 @@ import {
   stateWords,
   timeText,
 } from "../words.ts";
-import { ViewNode, icon } from "./node.ts";
+import { ViewNode, addText, icon } from "./node.ts";
 
 export const unresolvedViewId = "mcpSafeReplay.unresolved";
 
@@ -87,7 +87,11 @@ export class UnresolvedView implements TreeDataProvider<UnresolvedNode>, Disposa
     this.#host = host;
     this.#operations = operations;
     this.#view = this.#disposables.add(
-      window.createTreeView<UnresolvedNode>(unresolvedViewId, { treeDataProvider: this, showCollapseAll: true }),
+      window.createTreeView<UnresolvedNode>(unresolvedViewId, {
+        treeDataProvider: this,
+        showCollapseAll: true,
+        canSelectMany: true,
+      }),
     );
     this.#disposables.add(operations.onDidChange(() => this.#show()));
     this.#disposables.add(host.onDidChangeState(() => this.#show()));
@@ -195,10 +199,11 @@ function tooltipOf(operation: Operation, now: number): MarkdownString {
   const { intention, settlement } = operation;
   const text = new MarkdownString(undefined, true);
   const line = (name: string, value: string): void => {
-    text.appendMarkdown(`\n- ${name}: `).appendText(value);
+    addText(text.appendMarkdown(`\n- ${name}: `), value);
   };
-  text.appendMarkdown("**").appendText(`${intention.tool} · ${intention.server}`).appendMarkdown("**\n\n");
-  text.appendText(
+  addText(text.appendMarkdown("**"), `${intention.tool} · ${intention.server}`).appendMarkdown("**\n\n");
+  addText(
+    text,
     operation.state === "unresolved"
       ? intention.declaredRead
         ? "The answer was lost. The tool declares that it only reads."

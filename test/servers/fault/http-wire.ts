@@ -108,8 +108,9 @@ export const cutHere = new WeakSet<Socket>();
 
 export function cut(socket: Socket, how: "reset" | "fin"): void {
   cutHere.add(socket);
-  if (how === "reset") socket.resetAndDestroy();
-  else socket.destroy();
+  // A socket that was ended already cannot be reset: libuv refuses (EINVAL), and Node.js would never close it.
+  if (how === "fin" || socket.destroyed || socket.writableEnded) socket.destroy();
+  else socket.resetAndDestroy();
 }
 
 /**

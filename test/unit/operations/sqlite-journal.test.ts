@@ -1,4 +1,4 @@
-import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, it } from "vitest";
@@ -38,6 +38,15 @@ describe("the SQLite journal", () => {
     for (const name of ["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"]) {
       expect([name, statSync(join(directory, name)).mode & 0o777]).toEqual([name, 0o600]);
     }
+  });
+
+  it("makes a folder and file private that were there before", async () => {
+    const directory = journalFolder();
+    await open(directory).close();
+    chmodSync(directory, 0o755);
+    chmodSync(fileOf(directory), 0o644);
+    await open(directory).append([prepared("a")], durable);
+    expect([statSync(directory).mode & 0o777, statSync(fileOf(directory)).mode & 0o777]).toEqual([0o700, 0o600]);
   });
 
   it("lets appends of one turn share one transaction, and waits for the disk when one of them asks for it", async () => {
@@ -80,7 +89,8 @@ describe("the SQLite journal", () => {
     const first = open(directory);
     await first.append([prepared("a"), makeEvent("a", "refused", { reason: "not-sent" })], durable);
     await first.close();
-    tamper(directory, `PRAGMA user_version=${schemaVersion + 1}`);
+    // The next format may have other tables.
+    tamper(directory, `ALTER TABLE owners RENAME TO holders; PRAGMA user_version=${schemaVersion + 1}`);
     const journal = open(directory);
     expect(journal.problem).toMatchObject({ code: "newer-version" });
     expect(journal.problem?.message).toContain("Update MCP Safe Replay");

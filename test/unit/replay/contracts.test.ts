@@ -79,6 +79,17 @@ describe("contracts", () => {
     expect(problems[0]?.message).toContain(message);
   });
 
+  it("for a server that does not exist are told, and harm no other", () => {
+    const contract = { documentation, lookup };
+    const { contracts, problems } = readContracts(
+      { bokking: { x: contract }, booking: { y: contract } },
+      "c",
+      new Set(["booking"]),
+    );
+    expect(problems).toEqual([{ place: "c.bokking", message: "is about a server that does not exist: it covers nothing" }]);
+    expect(contracts.get("booking")?.has("y")).toBe(true);
+  });
+
   it("keep their keys out of the caller's object and out of the intention", () => {
     const args = { hotel: "h", deep: { a: 1 } };
     expect(withKey(args, "/deep/key", "k")).toEqual({ hotel: "h", deep: { a: 1, key: "k" } });
