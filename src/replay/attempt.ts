@@ -131,6 +131,8 @@ function wait(desk: Desk, course: Course, prepared: PreparedCall, watch: Watch):
     };
     watch.onLife = startClock;
     course.hooks.signal?.addEventListener("abort", cancelled, { once: true });
+    // Cancelled while it was being journaled: it does not leave.
+    if (course.hooks.signal?.aborted === true) prepared.cancel();
     startClock();
     void prepared.send().then((ending) => {
       if (over && ending.kind === "answer") watch.observer.late(ending.answer);

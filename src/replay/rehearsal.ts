@@ -369,7 +369,7 @@ class Rehearsal {
       const first = course.attempts === 0;
       const lead = first ? [this.#desk.event(course.id, "prepared", "person", act.intention)] : [];
       if (first) act.firstSentAt = this.#desk.clock.now();
-      const made = await journal(this.#desk, course, cut ? cutWhenSent(connection) : connection, first ? "call" : "replay", lead);
+      const made = await journal(this.#desk, course, apart(connection, cut), first ? "call" : "replay", lead);
       return made.kind === "journaled" ? made : undefined;
     });
     act.turn = ready;
@@ -508,8 +508,12 @@ class Rehearsal {
   }
 }
 
-/** The connection as a rehearsal sees it that drops its own side of it the moment the request is out. */
-function cutWhenSent(connection: HostedConnection): Pick<HostedConnection, "connectionId" | "facts" | "prepareCall"> {
+/**
+ * The connection as a rehearsal uses it: an answer that comes after the end of its attempt is not heard, because what the attempts brought
+ * is put on record when all of them are over.
+ * @param cut drops our side of the connection the moment the request is out
+ */
+function apart(connection: HostedConnection, cut: boolean): Pick<HostedConnection, "connectionId" | "facts" | "prepareCall"> {
   return {
     connectionId: connection.connectionId,
     facts: connection.facts,
@@ -518,9 +522,10 @@ function cutWhenSent(connection: HostedConnection): Pick<HostedConnection, "conn
         params,
         {
           ...observer,
+          late: () => undefined,
           stage(stage) {
             observer.stage?.(stage);
-            if (stage === "sent") void connection.close();
+            if (cut && stage === "sent") void connection.close();
           },
         },
         rpcId,

@@ -99,6 +99,8 @@ function headline(operation: Operation): string {
         ? "The answer was lost. The tool declares that it only reads: if that is true, calling again is safe."
         : "The call may have taken effect before its answer was lost. It was not repeated. Find out whether it happened, then use **Reconcile…**.";
     case "completed":
+      if (operation.reason === "replayed" && (operation.intention.provenRead || operation.intention.declaredRead))
+        return "It was read again after its answer was lost: the answer is a new observation, of that later moment.";
       return operation.answer?.isError === true || operation.answer?.error !== undefined
         ? "The server answered with an error."
         : "The server answered.";

@@ -6,7 +6,7 @@ import { renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, it } from "vitest";
-import { TEST_MS, useStage } from "./support.ts";
+import { SOON, TEST_MS, useStage } from "./support.ts";
 
 const stay = { hotel: "Hotel Astoria", night: "2026-12-24", guest: "Ada Lovelace" };
 
@@ -35,7 +35,7 @@ describe("a mistake", { timeout: TEST_MS }, () => {
           stage()
             .allNotifications()
             .then((all) => all.toSorted()),
-        { timeout: 20_000 },
+        SOON,
       )
       .toEqual([
         "The settings of the remote machine tried to set mcpSafeReplay.serverTrust. This was ignored: only your own user settings count.",
@@ -62,11 +62,11 @@ describe("a mistake", { timeout: TEST_MS }, () => {
     await stage().chooseTool("booking", "create_booking");
     const told = (): Promise<string> => stage().window.quickInputText();
     await stage().window.answerInput("hotel");
-    await expect.poll(told).toMatch(/Not JSON: /);
+    await expect.poll(told, SOON).toMatch(/Not JSON: /);
     await stage().window.answerInput("[1]");
-    await expect.poll(told).toContain("Arguments must be a JSON object: {…}");
+    await expect.poll(told, SOON).toContain("Arguments must be a JSON object: {…}");
     await stage().window.answerInput('{"hotel":"Hotel Astoria"}');
-    await expect.poll(told).toMatch(/arguments.*'night'/);
+    await expect.poll(told, SOON).toMatch(/arguments.*'night'/);
     await stage().window.screenshot("bad-input-2-arguments");
     await stage().window.closeQuickInput();
     expect(requests()).toBe(0);

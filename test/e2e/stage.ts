@@ -334,8 +334,8 @@ export class Views {
 
   /** The number on the container's icon; "" without one. */
   async badge(): Promise<string> {
-    const badge = this.#tab.locator(".badge-content:visible");
-    return (await badge.count()) === 0 ? "" : badge.innerText();
+    const [text] = await this.#tab.locator(".badge-content:visible").allInnerTexts();
+    return text ?? "";
   }
 
   /** Waits until the badge shows this; "" waits until it is gone. */

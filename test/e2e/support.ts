@@ -10,6 +10,8 @@ export { Stage, Views, type StageOptions, type ViewName } from "./stage.ts";
 /** Generous, because the computer may be busy: these only end what hangs. */
 const START_MS = 120_000;
 export const TEST_MS = 90_000;
+/** For `expect.poll`: how long a state may take to come. */
+export const SOON = { timeout: 20_000 };
 
 /**
  * A stage for all tests of the suite in which this is called; `prepare` brings it to where they begin. A test that fails leaves a

@@ -3,7 +3,7 @@
  * setting, and that it decides whether a lost call is replayed.
  */
 import { describe, expect, it } from "vitest";
-import { TEST_MS, useStage, type Stage } from "./support.ts";
+import { SOON, TEST_MS, useStage, type Stage } from "./support.ts";
 
 const settingName = "mcpSafeReplay.serverTrust";
 
@@ -59,7 +59,7 @@ describe("trust of a server", { timeout: TEST_MS }, () => {
 
   it("is off at first: a lost call is not replayed", async () => {
     await stage().views.untilChecked("notes", false);
-    await expect.poll(written).toEqual({ notes: false });
+    await expect.poll(written, SOON).toEqual({ notes: false });
     await isNotReplayed("at first");
   });
 
@@ -76,7 +76,7 @@ describe("trust of a server", { timeout: TEST_MS }, () => {
   it("is taken back by the checkbox, in the same setting: a lost call is not replayed", async () => {
     await stage().views.checkbox("notes").click();
     await stage().views.untilChecked("notes", false);
-    await expect.poll(written).toEqual({ notes: false });
+    await expect.poll(written, SOON).toEqual({ notes: false });
     await isNotReplayed("taken back by the checkbox");
   });
 
@@ -84,7 +84,7 @@ describe("trust of a server", { timeout: TEST_MS }, () => {
     await openSetting(stage());
     await stage().views.checkbox("notes").click();
     await stage().views.untilChecked("notes", true);
-    await expect.poll(written).toEqual({ notes: true });
+    await expect.poll(written, SOON).toEqual({ notes: true });
     await stage().page.locator('.settings-editor .setting-list-object-value:text-is("true")').waitFor();
     await stage().window.screenshot("trust-3-checkbox");
     await isReplayed("by the checkbox");

@@ -3,7 +3,7 @@
  * journal agree at every step.
  */
 import { describe, expect, it } from "vitest";
-import { TEST_MS, useStage } from "./support.ts";
+import { SOON, TEST_MS, useStage } from "./support.ts";
 
 describe("a call whose answer is lost", { timeout: TEST_MS }, () => {
   const stay = { hotel: "Hotel Astoria", night: "2026-12-24", guest: "Ada Lovelace" };
@@ -62,7 +62,7 @@ describe("a call whose answer is lost", { timeout: TEST_MS }, () => {
     await stage().views.act("Unresolved", row, "Reconcile…");
     await stage().window.pick(/It did not happen/);
     await stage().window.answerInput("");
-    await expect.poll(() => stage().window.quickInputText()).toContain("A line of evidence is needed.");
+    await expect.poll(() => stage().window.quickInputText(), SOON).toContain("A line of evidence is needed.");
     await stage().window.screenshot("unresolved-4-evidence");
     await stage().window.answerInput("Asked the hotel: no such booking");
 

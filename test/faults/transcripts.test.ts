@@ -560,7 +560,11 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
 
 /** Ids and times, and nothing else. */
 function steady(value: unknown): unknown {
-  const text = JSON.stringify(value, (key, one: unknown) => (key === "progressToken" || key === "taskId" ? "<id>" : one))
+  const text = JSON.stringify(value, (key, one: unknown) => {
+    if (key === "progressToken" || key === "taskId") return "<id>";
+    // A time may be inside.
+    return key === "blob" && typeof one === "string" ? Buffer.from(one, "base64").toString("latin1") : one;
+  })
     .replace(/\d{1,2}:\d{2}:\d{2}( [AP]M)?/g, "<time>")
     .replace(/\d{4}-\d{2}-\d{2}T[\d:.<>a-z]+Z/g, "<time>")
     .replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<id>");

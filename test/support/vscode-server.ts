@@ -40,6 +40,8 @@ export const quietSettings: Readonly<Record<string, unknown>> = {
   "extensions.autoUpdate": false,
   "extensions.ignoreRecommendations": true,
   "workbench.enableExperiments": false,
+  // Every port that anything on this computer listens on would be announced.
+  "remote.autoForwardPorts": false,
   // Settings and workspace trust as editors: shown over the window they hide views and notifications.
   "workbench.editor.useModal": "off",
   "workbench.settings.enableNaturalLanguageSearch": false,

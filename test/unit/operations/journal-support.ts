@@ -5,10 +5,13 @@ import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { afterEach } from "vitest";
+import { afterEach, vi } from "vitest";
 import type { Journal } from "../../../src/operations/journal.ts";
 import type { SqliteJournalOptions } from "../../../src/operations/sqlite-journal.ts";
 import { temporaryFolder } from "../../support/temp.ts";
+
+// Real files, threads and programs: on a busy machine they take their time, and that is no failure.
+vi.setConfig({ testTimeout: 120_000 });
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
