@@ -157,7 +157,7 @@ type Probe =
   { readonly kind: "modern"; readonly discovered: JsonObject } | { readonly kind: "legacy"; readonly late?: Promise<Ending> };
 
 /** Asks with `server/discover` on this very wire. Rejects with `Failed` where the answer is no sign of a legacy server. */
-async function discover(wire: Wire, plan: Plan, parts: NegotiationParts): Promise<Probe> {
+async function discover(wire: Wire, plan: Plan, parts: NegotiationParts, again = false): Promise<Probe> {
   const { clientInfo, capabilities, clock, limits } = parts;
   const params = withEnvelope(undefined, { protocolVersion: modernVersion, clientInfo, capabilities });
   const request = { jsonrpc: "2.0", id: randomUUID(), method: "server/discover", ...(params ? { params } : {}) } as const;
@@ -168,12 +168,22 @@ async function discover(wire: Wire, plan: Plan, parts: NegotiationParts): Promis
   const stop = clock.after(silenceMeansLegacy ? limits.probe : limits.handshake, () => silence.resolve("silent"));
   const ending = await Promise.race([exchange.ending, silence.promise]);
   stop();
+  // Refused, and named as supported in the same breath: chosen from what it names, and asked once more.
+  if (ending !== "silent" && !again && namesOurs(ending)) return discover(wire, plan, parts, true);
   if (ending !== "silent") return judge(ending, wire);
   if (silenceMeansLegacy) return { kind: "legacy", late: exchange.ending };
   throw new Failed(
     noAnswerInTime(),
     wire.kind === "stdio" && plan.remembered === true ? { transport: "stdio", era: undefined } : undefined,
   );
+}
+
+/** Whether the answer refuses the protocol version and names this very version as one that the server supports. */
+function namesOurs(ending: Ending): boolean {
+  if (ending.kind === "loss" || !("error" in ending.answer)) return false;
+  const { code, data } = ending.answer.error;
+  const supported = isObject(data) ? data["supported"] : undefined;
+  return code === rpcErrors.unsupportedProtocolVersion && Array.isArray(supported) && supported.includes(modernVersion);
 }
 
 /** The one table of what an answer to the probe says about the era. */

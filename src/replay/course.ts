@@ -330,12 +330,16 @@ export class CourseRunner {
 
   async #cancelledBeforeSend(course: Course, lead: readonly OperationEvent[]): Promise<CallAnswer> {
     const desk = this.#desk;
-    if (course.attempts > 0) return this.#hold(course, course.doubt ?? "cancelled", ["cancelled"]);
-    await desk.note(
-      ...lead.filter((event) => event.type === "prepared"),
-      desk.event(course.id, "refused", "agent", { reason: "cancelled" }),
-    );
-    return ourAnswer(course.id, notExecutedAnswer(course.id, "cancelled", 0));
+    if (course.doubt !== undefined) return this.#hold(course, course.doubt, ["cancelled"]);
+    const { attempts } = course;
+    // A repeat that did not leave changes nothing: the operation stays settled.
+    if (!lead.some((event) => event.type === "repeated")) {
+      await desk.note(
+        ...lead.filter((event) => event.type === "prepared"),
+        desk.event(course.id, "refused", "agent", { ...(attempts === 0 ? {} : { attempt: attempts }), reason: "cancelled" }),
+      );
+    }
+    return ourAnswer(course.id, notExecutedAnswer(course.id, "cancelled", attempts));
   }
 
   /** Nothing was sent. When an earlier attempt's effect is unknown, that is still the whole truth. */

@@ -8,7 +8,7 @@ import type { HostedConnection } from "../hosting/connection.ts";
 import type { Ending } from "../hosting/evidence.ts";
 import type { HostedServer } from "../hosting/hosted-server.ts";
 import { JournalError } from "../operations/journal.ts";
-import { keepsArguments, type Operation, type OperationState } from "../operations/model.ts";
+import { keepsArguments, type Operation } from "../operations/model.ts";
 import { isTied, judgeLookup, lookupArguments, type LookupFinding } from "./lookup.ts";
 import { kindOf, observationOf, toolNamed, type Desk } from "./desk.ts";
 import { isProvenRead } from "./gate.ts";
@@ -26,8 +26,11 @@ function mayStillRun(operation: Operation): boolean {
   return (reason === "process-ended" || reason === "server-stopped") && attempts.at(-1)?.transport !== "stdio";
 }
 
-/** Operations in these states left no record. */
-const withoutEffect: ReadonlySet<OperationState> = new Set(["not-executed", "no-effect"]);
+/** Whether an operation provably left no record. A person who said so may have been wrong. */
+function leftNothing({ state, attempts, settlement }: Operation): boolean {
+  return attempts.length === 0 || state === "not-executed" || (state === "no-effect" && settlement?.actor === "server");
+}
+
 /** When a server comes back, at most so many of its unresolved operations are looked at. */
 const revisitLimit = 100;
 
@@ -132,7 +135,7 @@ export class Reconciliation {
   async #couldBeTheirs(operation: Operation): Promise<string | undefined> {
     const { digest, server } = operation.intention;
     const identical = await this.#desk.journal.operations({ digest, server });
-    return identical.find((one) => one.id !== operation.id && one.attempts.length > 0 && !withoutEffect.has(one.state))?.id;
+    return identical.find((one) => one.id !== operation.id && !leftNothing(one))?.id;
   }
 
   /** Looks again after `ms`, when the answer can mean more; settles, and never sends the call by itself: nobody waits for it any more. */

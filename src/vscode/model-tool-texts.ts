@@ -80,10 +80,11 @@ export function oneLine(text: string): string {
   return line.length <= evidenceLimit ? line : `${line.slice(0, evidenceLimit - 1)}…`;
 }
 
-export const proposalTitles: Readonly<Record<Settlement, (operation: Operation) => string>> = {
-  "effect-confirmed": ({ intention }) => `Record that "${intention.tool}" on "${intention.server}" happened?`,
-  "no-effect": ({ intention }) => `Record that "${intention.tool}" on "${intention.server}" did not happen?`,
-  dismissed: ({ intention }) => `Dismiss the unresolved "${intention.tool}" on "${intention.server}"?`,
+/** VS Code reads a title as Markdown: no name that a server chose stands in it. */
+export const proposalTitles: Readonly<Record<Settlement, string>> = {
+  "effect-confirmed": "Record that this unresolved call happened?",
+  "no-effect": "Record that this unresolved call did not happen?",
+  dismissed: "Dismiss this unresolved call?",
 };
 
 export const proposalMeanings: Readonly<Record<Settlement, string>> = {
@@ -95,6 +96,7 @@ export const proposalMeanings: Readonly<Record<Settlement, string>> = {
 /** The facts that a person needs to decide, in lines; the arguments and the agent's words are shown apart. */
 export function proposalFacts(operation: Operation, events: readonly OperationEvent[], now: number): readonly string[] {
   return [
+    `${operation.intention.tool} · ${operation.intention.server}`,
     `Called ${timeText(operation.createdAt)} (${agoText(operation.createdAt, now)}): ${reasonText(operation)}`,
     ...evidenceLines(events, now),
     `Operation ${operation.id}`,

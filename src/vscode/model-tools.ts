@@ -38,7 +38,7 @@ const listedAtMost = 50;
  * Nobody reads and confirms within this time. A tool that is let through sooner was let through without a person (a session that approves
  * everything): then the person is asked here. Milliseconds.
  */
-const unreadMs = 400;
+const unreadMs = 250;
 
 export function registerModelTools(host: CoreHost): DisposableList {
   const tools = new DisposableList();
@@ -127,7 +127,7 @@ class ProposeReconciliation implements LanguageModelTool<ProposalInput> {
     this.#shown.set(JSON.stringify(input), { at: Date.now(), attempts: operation.attempts.length });
     return {
       invocationMessage: "Proposing what happened to an unresolved call",
-      confirmationMessages: { title: proposalTitles[input.as](operation), message },
+      confirmationMessages: { title: proposalTitles[input.as], message },
     };
   }
 
@@ -167,11 +167,12 @@ function argumentsText({ intention }: Operation): string {
 
 async function confirmHere(operation: Operation, input: ProposalInput): Promise<boolean> {
   const detail = [
-    "An agent proposes this, and VS Code did not ask you. If you confirm it, it is recorded as your word.",
+    `${operation.intention.tool} · ${operation.intention.server}`,
+    "An agent proposes this, and it was let through before anybody can have read it. If you confirm it, it is recorded as your word.",
     `The agent's evidence: ${oneLine(input.evidence)}`,
     `Arguments of the call: ${argumentsText(operation)}`,
     proposalMeanings[input.as],
   ].join("\n\n");
-  const answer = await window.showWarningMessage(proposalTitles[input.as](operation), { modal: true, detail }, "Record");
+  const answer = await window.showWarningMessage(proposalTitles[input.as], { modal: true, detail }, "Record");
   return answer !== undefined;
 }

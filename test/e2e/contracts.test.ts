@@ -38,9 +38,17 @@ const contracts = (server: string, tool: string, contract: Record<string, unknow
 const stay = { hotel: "Hotel Astoria", night: "2026-12-24", guest: "Ada Lovelace" };
 const row = "create_booking · booking";
 
+/** Trusts a server, and leaves the tree: VS Code gives the focus back to a tree that is drawn anew, and that would close a quick pick. */
+async function trust(stage: Stage, server: string): Promise<void> {
+  await stage.trust(server);
+  await stage.page.locator(".part.editor .content").click();
+}
+
 /** Takes an item of the open context menu, by the keyboard: VS Code ignores a click that comes too soon. */
 async function choose(stage: Stage, item: string): Promise<void> {
-  await stage.page.locator(".context-view .monaco-menu").getByRole("menuitem", { name: item }).hover();
+  const menu = stage.page.locator(".context-view .monaco-menu");
+  await menu.getByRole("menuitem", { name: item }).hover();
+  await menu.locator(".action-item.focused", { hasText: item }).waitFor();
   await stage.page.keyboard.press("Enter");
 }
 
@@ -56,7 +64,7 @@ describe("a lost inventory read, with a contract that it changes nothing", { tim
     async (current) => {
       await current.views.open();
       await current.views.untilConnected("inventory");
-      await current.trust("inventory");
+      await trust(current, "inventory");
     },
   );
 
@@ -87,7 +95,7 @@ describe("a lost booking, with a contract that names a lookup", { timeout: TEST_
     async (current) => {
       await current.views.open();
       await current.views.untilConnected("booking");
-      await current.trust("booking");
+      await trust(current, "booking");
     },
   );
 
@@ -133,8 +141,10 @@ describe("a lost booking, with a contract that names a lookup", { timeout: TEST_
     expect(labels).not.toContain("Recover the answer");
     await stage().window.screenshot("contracts-3-reconcile");
     await stage().window.pick(/Run lookup/);
-    await stage().window.waitForNotification("The lookup decides nothing: the lookup's answer is neither of the two");
-    await stage().window.page.locator(".quick-input-widget:visible .label-name", { hasText: "It happened" }).waitFor();
+    const asked = stage().page.locator(".quick-input-widget:visible .quick-input-box input");
+    await expect
+      .poll(() => asked.getAttribute("placeholder"))
+      .toBe("The lookup decides nothing: the lookup's answer is neither of the two that the contract names.");
     await stage().window.screenshot("contracts-4-ambiguous");
     expect(await stage().latestOperation()).toMatchObject({ state: "unresolved" });
     await stage().window.clearNotifications();
@@ -199,6 +209,33 @@ describe("a lost booking, with a contract that names a lookup", { timeout: TEST_
       });
     await stage().window.screenshot("contracts-8-settled");
   });
+
+  it("stands in the way of an identical call until the person sends that one anyway, once, with a note", async () => {
+    const twice = { ...stay, guest: "Hedy Lamarr" };
+    await stage().loseCall("booking", "create_booking", twice);
+    const made = creates(stage()).length;
+    stage().setModes("booking", { create_booking: "answer" });
+    await stage().callTool("booking", "create_booking", twice);
+    await stage().press("was not sent: an identical earlier call is still unresolved", "Send Anyway…");
+    expect(await stage().window.quickInputText()).toContain("this could do it twice");
+    await stage().window.answerInput("Two rooms are wanted");
+    const text = await stage().documentText("create_booking · booking: completed");
+    const [earlier, sent] = (await stage().operations()).slice(-2);
+    expect(text).toContain(`- Possible duplicate of: ${earlier?.id}`);
+    expect(creates(stage())).toHaveLength(made + 1);
+    expect(earlier).toMatchObject({ state: "unresolved" });
+    const permission = earlier?.events
+      .filter(({ type }) => type === "let-through")
+      .map(({ actor, data }) => ({ actor, ...data }));
+    expect(permission).toEqual([
+      { actor: "person", note: "Two rooms are wanted" },
+      { actor: "gateway", used: sent?.id },
+    ]);
+    await stage().callTool("booking", "create_booking", twice);
+    await stage().window.waitForNotification("was not sent: an identical earlier call is still unresolved");
+    expect(creates(stage())).toHaveLength(made + 1);
+    await stage().window.screenshot("contracts-18-sent-anyway");
+  });
 });
 
 describe("a lost booking, with a contract for duplicate prevention", { timeout: TEST_MS }, () => {
@@ -237,14 +274,14 @@ describe("a lost booking, with a contract for duplicate prevention", { timeout: 
   });
 
   it("shows in the Servers view that its contract was not rehearsed, and rehearses it after a typed agreement", async () => {
-    await stage().trust("booking");
+    await trust(stage(), "booking");
     stage().setModes("booking", { create_booking: "answer" });
     await stage().views.expand("Servers", "booking");
     const tool = stage().views.row("Servers", "create_booking");
     expect(await tool.innerText()).toContain("contract, not rehearsed");
     await stage().window.screenshot("contracts-10-not-rehearsed");
-    await tool.click({ button: "right" });
-    await choose(stage(), "Rehearse Contract…");
+    await stage().window.runCommand("MCP Safe Replay: Rehearse Contract…");
+    await stage().window.pick(row);
     await stage().window.answerInput(JSON.stringify({ ...stay, guest: "Sandbox" }));
     await expect.poll(() => stage().window.quickInputText()).toContain("up to 9 when not");
     await stage().window.answerInput("yes");
@@ -272,9 +309,14 @@ describe("a lost booking, with a contract for duplicate prevention", { timeout: 
   it("is explained where it is written: hover help on a promise, and completion of a whole contract", async () => {
     await stage().window.runCommand("Preferences: Open User Settings (JSON)");
     const page = stage().window.page;
-    const word = page.locator(".editor-group-container.active .view-line span", { hasText: /^"atomicUnderConcurrency"$/ }).last();
-    await word.scrollIntoViewIfNeeded();
-    await word.hover();
+    // The cursor goes to the word, and the hover to the cursor.
+    await page.locator(".editor-group-container.active .view-lines").click();
+    await page.keyboard.press("ControlOrMeta+F");
+    await page.keyboard.insertText("atomicUnderConcurrency");
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("ControlOrMeta+K");
+    await page.keyboard.press("ControlOrMeta+I");
     const hover = page.locator(".monaco-hover:visible", { hasText: "Two calls with one key at the same moment have one effect" });
     await hover.waitFor();
     await stage().window.screenshot("contracts-13-hover");
@@ -330,18 +372,17 @@ describe("an agent and an unresolved booking", { timeout: TEST_MS }, () => {
     const { chat } = stage().window;
     await chat.send(prompt);
     const card = await chat.confirmationText();
-    await stage()
-      .page.getByText('Record that "create_booking" on "booking" happened?')
-      .filter({ visible: true })
-      .first()
-      .waitFor();
+    await stage().page.getByText("Record that this unresolved call happened?").filter({ visible: true }).first().waitFor();
+    expect(card).toContain("create_booking · booking");
     expect(card).toContain("it is recorded as your word");
     expect(card).toContain(proposal.evidence);
     expect(card).toContain("Ada Lovelace");
     // Never for the whole session: each proposal is a question of its own.
     expect(card).not.toMatch(/Always Allow|in this Session/);
+    // Nothing is recorded while it is read: not in the journal, not in its events.
     expect((await stage().latestOperation()).state).toBe("unresolved");
     await stage().window.screenshot("contracts-15-proposal");
+    expect((await stage().operations()).flatMap(({ events }) => events.map(({ type }) => type))).not.toContain("settled");
     await chat.allowTool(/^Allow/);
     await chat.waitUntilIdle();
     expect(told(prompt)).toContain(`Recorded: operation ${id} took effect`);
@@ -354,5 +395,32 @@ describe("an agent and an unresolved booking", { timeout: TEST_MS }, () => {
     });
     expect(bookings(stage())).toBe(1);
     await stage().window.screenshot("contracts-16-confirmed");
+  });
+});
+
+describe("an agent in a session that approves everything", { timeout: TEST_MS }, () => {
+  const stage = useStage(
+    { servers: ["booking"], model: true, settings: { "chat.permissions.default": "autoApprove" } },
+    async (current) => {
+      await current.views.open();
+      await current.views.untilConnected("booking");
+      await current.loseCall("booking", "create_booking", stay);
+    },
+  );
+
+  it("still cannot speak for the person: the proposal is asked in a dialogue of its own, and declining it records nothing", async () => {
+    const { id } = await stage().latestOperation();
+    const proposal = { operation: id, as: "no-effect", evidence: "I believe so" };
+    const { chat } = stage().window;
+    await chat.send(`call propose_reconciliation ${JSON.stringify(proposal)}`);
+    const question = await stage().window.dialogText();
+    expect(question).toContain("Record that this unresolved call did not happen?");
+    expect(question).toContain("The agent's evidence: I believe so");
+    expect(question).toContain("Ada Lovelace");
+    await stage().window.screenshot("contracts-17-approves-everything");
+    await stage().window.answerDialog("Cancel");
+    await chat.waitUntilIdle();
+    expect(await chat.lastResponse()).toContain("The person did not agree. Nothing was recorded");
+    expect((await stage().latestOperation()).state).toBe("unresolved");
   });
 });

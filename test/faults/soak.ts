@@ -11,7 +11,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import type { Clock } from "../../src/clock.ts";
-import type { Operation, OperationEvent } from "../../src/operations/model.ts";
+import type { Operation, OperationEvent, OperationState } from "../../src/operations/model.ts";
+import type { EffectEntry } from "../servers/ledger.ts";
 import { Lab, paths, requestTimeoutMs, type Class, type Subject } from "./support/lab.ts";
 import { isStdio, transports, type Transport } from "./support/peers.ts";
 import { Chance, randomStep } from "./support/random-steps.ts";
@@ -123,10 +124,10 @@ async function live(transport: Transport, size: number, chance: Chance, counts: 
       }
     };
     await Promise.all(Array.from({ length: 1 + chance.below(6) }, worker));
-    await settle(lab);
+    const books = await settledBooks(lab);
     over = true;
     await releasing;
-    await compare(life, counts, broken);
+    await compare(life, books, counts, broken);
   } finally {
     over = true;
     await lab.close();
@@ -230,16 +231,35 @@ async function history(lab: Lab, operation: Operation): Promise<string> {
   ].join("\n");
 }
 
-/** Calls whose agents went away end, too: by an answer, a loss or the time limit. */
-async function settle(lab: Lab): Promise<void> {
-  const end = performance.now() + hangsAfterMs;
-  while ((await lab.core.journal.count(["prepared", "in-flight"])) > 0 && performance.now() < end) await delay(10);
+interface Books {
+  readonly operations: readonly Operation[];
+  readonly effects: readonly EffectEntry[];
 }
 
+/**
+ * The books when nothing is under way any more: calls whose agents went away end, too, by an answer, a loss or the time limit. (Between two
+ * attempts an operation is unresolved for a moment; so the books themselves are looked at, not a count before them.)
+ */
+async function settledBooks(lab: Lab): Promise<Books> {
+  const end = performance.now() + hangsAfterMs;
+  for (;;) {
+    // Effects first: each belongs to an attempt that is journaled by then.
+    const effects = lab.peer.ledger.effects();
+    const operations = await lab.core.journal.operations({ limit: 10_000 });
+    if (operations.every(({ state }) => !underWay.has(state)) || performance.now() > end) return { operations, effects };
+    await delay(10);
+  }
+}
+
+const underWay: ReadonlySet<OperationState> = new Set(["prepared", "in-flight"]);
+
 /** The books of the journal and of the server, at the end of a life. */
-async function compare({ lab, toldNotExecuted }: Life, counts: Counts, broken: string[]): Promise<void> {
-  const operations = await lab.core.journal.operations({ limit: 10_000 });
-  const effects = lab.peer.ledger.effects();
+async function compare(
+  { lab, toldNotExecuted }: Life,
+  { operations, effects }: Books,
+  counts: Counts,
+  broken: string[],
+): Promise<void> {
   counts.effects += effects.length;
   const owners = new Map<unknown, Operation>();
   for (const operation of operations) {
@@ -270,7 +290,7 @@ async function compare({ lab, toldNotExecuted }: Life, counts: Counts, broken: s
       counts["false answers"] += 1;
       broken.push(`${lab.transport}: ${operation.id} was called "not executed", and it was\n${await history(lab, operation)}`);
     }
-    if (operation.state === "prepared" || operation.state === "in-flight") {
+    if (underWay.has(operation.state)) {
       counts.hanging += 1;
       broken.push(`${lab.transport}: operation ${operation.id} was left '${operation.state}'\n${await history(lab, operation)}`);
     }

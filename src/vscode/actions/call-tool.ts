@@ -112,8 +112,14 @@ async function pickServer({ core }: Running): Promise<HostedServer | undefined> 
   }));
   if (items.length === 0)
     throw new UserError('There are no servers yet. Add one with the command "MCP Safe Replay: Add Server…".');
-  return (await window.showQuickPick(items, { title: `${title} (1/3)`, placeHolder: "On which server?", matchOnDetail: true }))
-    ?.server;
+  return (
+    await window.showQuickPick(items, {
+      title: `${title} (1/3)`,
+      placeHolder: "On which server?",
+      matchOnDetail: true,
+      ignoreFocusOut: true,
+    })
+  )?.server;
 }
 
 interface ToolItem extends QuickPickItem {
@@ -134,6 +140,8 @@ async function pickTool(server: HostedServer): Promise<ListedTool | undefined> {
       title: `${title} (2/3)`,
       placeHolder: `Which tool of "${server.name}"?`,
       matchOnDetail: true,
+      // VS Code gives the focus back to a tree of ours that is drawn anew, as happens when a server connects.
+      ignoreFocusOut: true,
     })
   )?.tool;
 }

@@ -130,7 +130,9 @@ export async function operationFor(
     description: `${stateWords[operation.state]}, ${agoText(operation.updatedAt, now)}`,
     detail: operation.id,
   }));
-  return (await window.showQuickPick(items, { title: question, matchOnDetail: true, matchOnDescription: true }))?.operation;
+  return (
+    await window.showQuickPick(items, { title: question, matchOnDetail: true, matchOnDescription: true, ignoreFocusOut: true })
+  )?.operation;
 }
 
 async function askFile(): Promise<Uri | undefined> {

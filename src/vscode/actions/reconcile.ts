@@ -97,16 +97,19 @@ export class Reconciling {
 
   /** Asks what the person knows, again and again while they find out more. */
   async one(running: Running, operation: Operation): Promise<void> {
+    let news: string | undefined;
     for (;;) {
       const now = (await running.core.journal.operation(operation.id)) ?? operation;
       if (now.state !== "unresolved") {
         say(`"${now.intention.tool}" is ${stateWords[now.state]} now.`);
         return;
       }
-      const choice = await this.#ask(running, now);
+      const choice = await this.#ask(running, now, news);
       if (choice === undefined || choice === "keep") return;
       try {
-        if (await this.#carryOut(running, now, choice)) return;
+        const outcome = await this.#carryOut(running, now, choice);
+        if (outcome === "over") return;
+        ({ news } = outcome);
       } catch (error) {
         if (journalCode(error) !== "not-unresolved") throw error;
         // Somebody else, a late answer or a further attempt was quicker: that is no failure.
@@ -116,7 +119,8 @@ export class Reconciling {
     }
   }
 
-  async #ask({ core }: Running, operation: Operation): Promise<Choice | undefined> {
+  /** @param news what the last step found out */
+  async #ask({ core }: Running, operation: Operation, news: string | undefined): Promise<Choice | undefined> {
     const { tool, server } = operation.intention;
     const [options, events] = await Promise.all([core.calls.reconcileOptions(operation.id), core.journal.events(operation.id)]);
     const items = [
@@ -131,56 +135,56 @@ export class Reconciling {
     ];
     const chosen = await window.showQuickPick(items, {
       title: `Reconcile "${tool}" on "${server}"`,
-      placeHolder: `${agoText(operation.createdAt, Date.now())}: ${reasonText(operation)}. What do you know?`,
+      placeHolder: news ?? `${agoText(operation.createdAt, Date.now())}: ${reasonText(operation)}. What do you know?`,
       ignoreFocusOut: true,
       matchOnDetail: true,
     });
     return chosen?.choice;
   }
 
-  /** @returns whether the dialogue is over */
-  async #carryOut(running: Running, operation: Operation, choice: Choice): Promise<boolean> {
+  /** @returns "over", or the news with which the person is asked again */
+  async #carryOut(
+    running: Running,
+    operation: Operation,
+    choice: Choice,
+  ): Promise<"over" | { readonly news: string | undefined }> {
     const { calls } = running.core;
     switch (choice) {
       case "keep":
-        return true;
+        return "over";
       case "show":
         await this.#documents.open(operation.id);
-        return false;
+        return { news: undefined };
       case "recover": {
         const found = await working("Fetching the lost answer", () => calls.recoverAnswer(operation.id));
-        if (found) await this.#documents.open(operation.id);
-        say(
-          found
-            ? "The answer was found: the call is completed."
-            : "The server does not have the answer any more. The call stays unresolved.",
-        );
-        return found;
+        if (!found) return { news: "The server does not have the answer any more. What do you know?" };
+        await this.#documents.open(operation.id);
+        say("The answer was found: the call is completed.");
+        return "over";
       }
       case "look-up": {
         const finding = await working("Looking it up", () => calls.lookUp(operation.id));
+        if (finding.found === "undecided") return { news: `The lookup decides nothing: ${finding.evidence}.` };
         if (finding.found === "effect") say(`It happened: ${finding.evidence}.`);
-        else if (finding.found === "no-effect") offerRepeat(operation);
-        else say(`The lookup decides nothing: ${finding.evidence}. The call stays unresolved.`);
-        return finding.found !== "undecided";
+        else offerRepeat(operation);
+        return "over";
       }
       case "read":
-        await this.#read(running, operation);
-        return false;
+        return { news: await this.#read(running, operation) };
       case "let-through": {
         const prompt = "Why may the next identical call go through? One line, kept with the operation.";
         const note = await askLine(titleOf(operation, "let one through"), prompt, true);
-        if (note === undefined) return false;
+        if (note === undefined) return { news: undefined };
         await calls.letThrough(operation.id, note);
-        return true;
+        return "over";
       }
       default: {
         const evidence = await askLine(titleOf(operation, stateWords[choice]), prompts[choice], needsEvidence(choice));
-        if (evidence === undefined) return false;
+        if (evidence === undefined) return { news: undefined };
         const text = evidence === "" ? withoutEvidence : evidence;
         await calls.settle(operation.id, choice, text, "person", operation.attempts.length);
         if (choice === "no-effect") offerRepeat(operation);
-        return true;
+        return "over";
       }
     }
   }
@@ -193,11 +197,11 @@ export class Reconciling {
   }
 
   /** Asks a reading tool, as an operation of its own, and shows what it answered; that it was asked is kept with the unresolved one. */
-  async #read(running: Running, operation: Operation): Promise<void> {
+  async #read(running: Running, operation: Operation): Promise<string | undefined> {
     const { core, engine } = running;
     const { intention } = operation;
     const tool = await pickTool(this.#readers(operation), intention.server);
-    if (tool === undefined) return;
+    if (tool === undefined) return undefined;
     const lookup = this.#host.contract(intention.server, intention.tool)?.lookup;
     const subject = { id: operation.id, key: intention.key, keyArgument: intention.keyArgument, arguments: intention.arguments };
     const asked = lookup?.tool === tool.name ? engine.lookupArguments(lookup, subject) : undefined;
@@ -205,7 +209,7 @@ export class Reconciling {
       title: `Read with "${tool.name}" about "${intention.tool}"`,
       prompt: "Arguments as JSON, begun with those of the call. Enter asks.",
     });
-    if (args === undefined) return;
+    if (args === undefined) return undefined;
     const answer = await working(`Asking "${tool.name}"`, () =>
       core.calls.call(
         {
@@ -222,6 +226,9 @@ export class Reconciling {
     const read = answer.operationId === undefined ? undefined : await core.journal.operation(answer.operationId);
     await core.calls.noteRead(operation.id, tool.name, answer.operationId, read?.state === "completed");
     if (answer.operationId !== undefined) await this.#documents.open(answer.operationId);
+    return read?.state === "completed"
+      ? `"${tool.name}" answered, below. What do you know?`
+      : `"${tool.name}" gave no answer. What do you know?`;
   }
 
   // ---- several ------------------------------------------------------------------------------------------------------------------

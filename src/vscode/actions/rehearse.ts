@@ -67,7 +67,11 @@ async function pickContract(host: CoreHost, rehearsals: Rehearsals): Promise<Con
   );
   if (items.length === 0)
     throw new UserError("There are no contracts yet. They are written in the setting mcpSafeReplay.contracts.");
-  return window.showQuickPick(items, { title: `${title} (1/3)`, placeHolder: "Whose promises are to be put to the test?" });
+  return window.showQuickPick(items, {
+    title: `${title} (1/3)`,
+    placeHolder: "Whose promises are to be put to the test?",
+    ignoreFocusOut: true,
+  });
 }
 
 async function askRequest(
@@ -90,17 +94,19 @@ async function askRequest(
 }
 
 /** The words that say what is created, typed. Undefined when the person gave up. */
-function askAgreement(request: RehearsalRequest, plan: RehearsalPlan): Thenable<string | undefined> {
+async function askAgreement(request: RehearsalRequest, plan: RehearsalPlan): Promise<string | undefined> {
   const { tool, server } = request;
-  return window.showInputBox({
+  const what =
+    `Calls "${tool}" on "${server}" ${plan.calls} times, in the account that the server uses: ${plan.effects} real effects when every promise is kept, ` +
+    `up to ${plan.calls} when not. They are not taken back. Use a sandbox account. To agree, type: ${plan.phrase}`;
+  const typed = await window.showInputBox({
     title: `${title} (3/3): what it creates`,
-    prompt:
-      `Calls "${tool}" on "${server}" ${plan.calls} times, in the account that the server uses: ${plan.effects} real effects when every promise is kept, ` +
-      `up to ${plan.calls} when not. They are not taken back. Use a sandbox account. To agree, type: ${plan.phrase}`,
+    prompt: what,
     placeHolder: plan.phrase,
     ignoreFocusOut: true,
-    validateInput: (text) => (text.trim() === plan.phrase ? undefined : `To agree, type: ${plan.phrase}`),
+    validateInput: (text) => (text === "" || text.trim() === plan.phrase ? undefined : what),
   });
+  return typed?.trim() === plan.phrase ? plan.phrase : undefined;
 }
 
 function rehearse({ core }: Running, request: RehearsalRequest, agreed: string): Thenable<RehearsalReport> {

@@ -136,13 +136,7 @@ export class Agent {
   #post(message: Json, answered: (response: IncomingMessage) => void): ClientRequest {
     const { socket, path } = this.#options;
     const params = message["params"] as Json | undefined;
-    const modern: Record<string, string> =
-      this.#era === "2026-07-28" && message["method"] !== undefined
-        ? {
-            "mcp-method": message["method"] as string,
-            ...(message["method"] === "tools/call" ? { "mcp-name": String(params?.["name"]) } : {}),
-          }
-        : {};
+    const modern = this.#era === "2026-07-28" ? mirrored(message["method"], params) : {};
     const outgoing = httpRequest({
       socketPath: socket,
       path,
@@ -187,4 +181,12 @@ async function read(response: IncomingMessage, take: (message: Json) => void, co
   } catch {
     // The connection broke: there is no more to read.
   }
+}
+
+/** The headers that mirror a 2026-07-28 request. */
+function mirrored(method: unknown, params: Json | undefined): Record<string, string> {
+  if (typeof method !== "string") return {};
+  const name = method === "resources/read" ? params?.["uri"] : params?.["name"];
+  const named = method === "tools/call" || method === "prompts/get" || method === "resources/read";
+  return { "mcp-method": method, ...(named && typeof name === "string" ? { "mcp-name": name } : {}) };
 }

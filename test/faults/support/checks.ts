@@ -103,16 +103,3 @@ export function expectNoLeak(lab: Lab, subject: Subject, answer: Answer): void {
   expect(answer.text).not.toMatch(/ECONN|EPIPE|socket hang up|fetch failed|127\.0\.0\.1/);
   expect(lab.log.filter((line) => line.includes(secret))).toEqual([]);
 }
-
-/** `performance.now()` of the moment at which the server gave the answer of this call up; undefined when it cannot be told. */
-export function lossOf(lab: Lab, subject: Subject, answer: Answer): number | undefined {
-  const { http, stdio } = lab.peer;
-  const last = lab.requests(subject).at(-1);
-  // A process: when it had read the request, which is a little earlier than its end.
-  if (stdio !== undefined) return last === undefined ? undefined : last.at - performance.timeOrigin;
-  const ended = (http?.requests() ?? [])
-    .filter((request) => (last !== undefined && request.rpcId === last.rpcId) || request.httpMethod === "GET")
-    .filter((request) => request.endedAt !== undefined && request.endedAt <= answer.at && last !== undefined && request.at >= 0)
-    .map((request) => request.endedAt ?? 0);
-  return ended.length === 0 ? undefined : Math.max(...ended);
-}

@@ -157,7 +157,7 @@ export const rows: readonly Row[] = [
   row(29, "garbage lines on stdout before the answer", on(stdio, processes.garbage), not(http, "stdio only")),
   row(30, "timeout", on(any, waiting.timeout)),
   row(31, "answer arrives after the timeout", on(any, waiting.lateAnswer)),
-  row(32, "agent cancels", on(any, waiting.cancelled)),
+  row(32, "agent cancels", [...on(any, waiting.cancelled), ...on(streamableHttp, waiting.cancelledBetweenTries)]),
   row(33, "answer arrives after a person settled it otherwise", on(any, waiting.settledOtherwise)),
   row(34, "two answers, or an answer with an unknown id", on(any, refusals.extraAnswers)),
   row(35, "agent disconnects during the call", on(any, waiting.agentLeaves), {}, agentOnly),

@@ -1,8 +1,9 @@
 /**
  * Owns: one run of one cell: where it runs, the labs it opened (closed afterwards), the times it measured.
  */
-import { expectOutcome, lossOf, type Expected } from "./checks.ts";
+import { expectOutcome, type Expected } from "./checks.ts";
 import { Lab, type Class, type LabOptions, type Path, type Subject } from "./lab.ts";
+import { lossTime } from "./loss-time.ts";
 import { plainLoss, type Transport } from "./peers.ts";
 import type { Step } from "../../servers/fault/steps.ts";
 
@@ -43,7 +44,7 @@ export class Run {
     const answer = await lab.call(this.path, subject).answer;
     await expectOutcome(lab, subject, answer, expected);
     if (cls === "C" && (expected.state === "unresolved" || expected.state === "not-executed")) {
-      this.timed(lossOf(lab, subject, answer), answer.at);
+      this.timed(lossTime(lab.peer, lab.requests(subject).at(-1), answer.at), answer.at);
     }
     return subject;
   }

@@ -442,6 +442,18 @@ describe("a lookup's word", () => {
     expect(JSON.stringify(looked?.data)).not.toContain("Grand");
   });
 
+  it("is no proof when the record may be that of a call of which a person wrongly said that it did not happen", async () => {
+    contractIs({ lookup: byHotel });
+    provider.faults.push("lose");
+    provider.lookupSays = "lost";
+    await book();
+    await calls.settle((await only()).id, "no-effect", "a guess", "person");
+    provider.lookupSays = "truth";
+    provider.bookings.set("Grand", { hotel: "Grand" });
+    server.script.unshift(() => loss("reset")); // lost before it reached the provider
+    expect(mark(await book())).toMatchObject({ state: "unresolved" });
+  });
+
   it("says nothing about a server that is defined differently now", async () => {
     contractIs({ duplicatePrevention: { ...duplicatePrevention, promises: {} }, lookup });
     provider.faults.push("lose");
@@ -452,6 +464,32 @@ describe("a lookup's word", () => {
     const { id } = await only();
     expect(await calls.lookUp(id)).toMatchObject({ found: "undecided", evidence: "its server is defined differently now" });
     expect(await calls.recoverAnswer(id)).toBe(false);
+  });
+
+  it("is not asked for with arguments of which the journal kept only a part", async () => {
+    journal.configure({ arguments: { mode: "redacted", paths: ["/hotel"] } });
+    contractIs({ lookup: { ...byHotel, sameAs: { "/night": "booking.night" } } });
+    provider.bookings.set("Grand", { hotel: "Grand", night: "24" });
+    provider.faults.push("lose");
+    provider.lookupSays = "lost";
+    await book({ hotel: "Grand", night: "24" });
+    provider.lookupSays = "truth";
+    const asked = server.requests.length;
+    // Asked about "(redacted)", the provider would truthfully say that there is none.
+    expect(await calls.lookUp((await only()).id)).toMatchObject({ found: "undecided" });
+    expect(server.requests).toHaveLength(asked);
+  });
+
+  it("of 'none' proves nothing after our own program ended: the server elsewhere may still be at work", async () => {
+    contractIs({ lookup: byHotel });
+    server.script.unshift(() => new Promise(() => undefined));
+    void book();
+    await expect.poll(() => server.requests.length).toBe(1);
+    await calls.dispose();
+    expect(await only()).toMatchObject({ state: "unresolved", reason: "process-ended" });
+    clock.advance(60_000);
+    expect(await calls.lookUp((await only()).id)).toMatchObject({ found: "undecided" });
+    expect(await only()).toMatchObject({ state: "unresolved" });
   });
 
   it("counts while the call is under way though the journal keeps no arguments, and not after that", async () => {

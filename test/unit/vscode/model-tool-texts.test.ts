@@ -80,7 +80,8 @@ describe("a model's proposal", () => {
 
   it("is shown with the facts, without arguments among them", () => {
     const facts = proposalFacts(operation, events, now);
-    expect(facts[0]).toContain("the connection was lost");
+    expect(facts[0]).toBe("create_booking · booking");
+    expect(facts[1]).toContain("the connection was lost");
     expect(facts.join()).toContain("Observed by the lookup");
     expect(facts.join()).not.toContain("Ada");
   });

@@ -3,7 +3,7 @@
  */
 import { expect } from "vitest";
 import type { Step } from "../../../servers/fault/steps.ts";
-import { completed, expectOutcome, readLost, unresolved } from "../checks.ts";
+import { completed, expectOutcome, notExecuted, readLost, unresolved } from "../checks.ts";
 import { requestTimeoutMs, type Calling, type Class, type Lab, type Subject } from "../lab.ts";
 import { isStdio } from "../peers.ts";
 import type { Run } from "../run.ts";
@@ -82,6 +82,23 @@ export async function cancelled(run: Run): Promise<void> {
     await run.lose(lab, "C", [], completed());
     expect(lab.requests(subject)).toHaveLength(1);
   }
+}
+
+/** Cancelled between two tries of which none has left: it did not run, and nothing is left open. */
+export async function cancelledBetweenTries(run: Run): Promise<void> {
+  const lab = await run.open({ random: () => 0.99 });
+  const subject = lab.subject("C");
+  await lab.peer.http?.goDown();
+  const calling = lab.call(run.path, subject);
+  // The first try was refused; the next connection hangs in its handshake.
+  await lab.untilServer("reconnecting");
+  lab.peer.scriptFor(lab.peer.era === "2026-07-28" ? "server/discover" : "initialize", { do: "hang" });
+  await lab.peer.http?.comeUp();
+  await lab.peer.untilHanging(1);
+  await calling.cancel();
+  lab.peer.release();
+  await expectOutcome(lab, subject, await calling.answer, notExecuted("cancelled", { requests: 0 }));
+  await run.lose(lab, "C", [], completed());
 }
 
 export async function settledOtherwise(run: Run): Promise<void> {
