@@ -209,33 +209,6 @@ describe("a lost booking, with a contract that names a lookup", { timeout: TEST_
       });
     await stage().window.screenshot("contracts-8-settled");
   });
-
-  it("stands in the way of an identical call until the person sends that one anyway, once, with a note", async () => {
-    const twice = { ...stay, guest: "Hedy Lamarr" };
-    await stage().loseCall("booking", "create_booking", twice);
-    const made = creates(stage()).length;
-    stage().setModes("booking", { create_booking: "answer" });
-    await stage().callTool("booking", "create_booking", twice);
-    await stage().press("was not sent: an identical earlier call is still unresolved", "Send Anyway…");
-    expect(await stage().window.quickInputText()).toContain("this could do it twice");
-    await stage().window.answerInput("Two rooms are wanted");
-    const text = await stage().documentText("create_booking · booking: completed");
-    const [earlier, sent] = (await stage().operations()).slice(-2);
-    expect(text).toContain(`- Possible duplicate of: ${earlier?.id}`);
-    expect(creates(stage())).toHaveLength(made + 1);
-    expect(earlier).toMatchObject({ state: "unresolved" });
-    const permission = earlier?.events
-      .filter(({ type }) => type === "let-through")
-      .map(({ actor, data }) => ({ actor, ...data }));
-    expect(permission).toEqual([
-      { actor: "person", note: "Two rooms are wanted" },
-      { actor: "gateway", used: sent?.id },
-    ]);
-    await stage().callTool("booking", "create_booking", twice);
-    await stage().window.waitForNotification("was not sent: an identical earlier call is still unresolved");
-    expect(creates(stage())).toHaveLength(made + 1);
-    await stage().window.screenshot("contracts-18-sent-anyway");
-  });
 });
 
 describe("a lost booking, with a contract for duplicate prevention", { timeout: TEST_MS }, () => {
@@ -422,5 +395,37 @@ describe("an agent in a session that approves everything", { timeout: TEST_MS },
     await chat.waitUntilIdle();
     expect(await chat.lastResponse()).toContain("The person did not agree. Nothing was recorded");
     expect((await stage().latestOperation()).state).toBe("unresolved");
+  });
+});
+
+describe("an unresolved booking, without any contract", { timeout: TEST_MS }, () => {
+  const stage = useStage({ servers: ["booking"] }, async (current) => {
+    await current.views.open();
+    await current.views.untilConnected("booking");
+    await current.loseCall("booking", "create_booking", stay);
+  });
+
+  it("stands in the way of an identical call until the person sends that one anyway, once, with a note", async () => {
+    stage().setModes("booking", { create_booking: "answer" });
+    await stage().callTool("booking", "create_booking", stay);
+    await stage().press("was not sent: an identical earlier call is still unresolved", "Send Anyway…");
+    expect(await stage().window.quickInputText()).toContain("this could do it twice");
+    await stage().window.answerInput("Two rooms are wanted");
+    const text = await stage().documentText("create_booking · booking: completed");
+    const [earlier, sent] = (await stage().operations()).slice(-2);
+    expect(text).toContain(`- Possible duplicate of: ${earlier?.id}`);
+    expect(creates(stage())).toHaveLength(2);
+    expect(earlier).toMatchObject({ state: "unresolved" });
+    const permission = earlier?.events
+      .filter(({ type }) => type === "let-through")
+      .map(({ actor, data }) => ({ actor, ...data }));
+    expect(permission).toEqual([
+      { actor: "person", note: "Two rooms are wanted" },
+      { actor: "gateway", used: sent?.id },
+    ]);
+    await stage().callTool("booking", "create_booking", stay);
+    await stage().window.waitForNotification("was not sent: an identical earlier call is still unresolved");
+    expect(creates(stage())).toHaveLength(2);
+    await stage().window.screenshot("contracts-18-sent-anyway");
   });
 });
