@@ -41,7 +41,7 @@ const row = "create_booking · booking";
 /** Trusts a server, and leaves the tree: VS Code gives the focus back to a tree that is drawn anew, and that would close a quick pick. */
 async function trust(stage: Stage, server: string): Promise<void> {
   await stage.trust(server);
-  await stage.page.locator(".part.editor .content").click();
+  await stage.page.locator(".part.editor > .content").click();
 }
 
 /** Takes an item of the open context menu, by the keyboard: VS Code ignores a click that comes too soon. */

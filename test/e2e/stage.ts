@@ -216,7 +216,9 @@ export class Stage {
 
   /** The person's settings as they are on disk. */
   userSettings(): Record<string, unknown> {
-    return JSON.parse(readFileSync(join(this.profile.userDataDir, "User", "settings.json"), "utf8")) as Record<string, unknown>;
+    const text = readFileSync(join(this.profile.userDataDir, "User", "settings.json"), "utf8");
+    // VS Code empties the file before it writes it anew.
+    return text === "" ? {} : (JSON.parse(text) as Record<string, unknown>);
   }
 
   // ---- what a person does -------------------------------------------------------------------------------------------------------
