@@ -157,7 +157,12 @@ export async function createCore(options: CoreOptions): Promise<Core> {
         servers.delete(name);
         ending.push(twins.drop(server), server.dispose());
       }
-      for (const [name, definition] of definitions) if (!servers.has(name)) add(name, definition);
+      for (const [name, definition] of definitions) {
+        const kept = servers.get(name);
+        if (kept === undefined) add(name, definition);
+        // In the order of the definitions, whenever each of them came.
+        else if (servers.delete(name)) servers.set(name, kept);
+      }
       gateway.serversChanged();
       changed();
       await Promise.all(ending);
