@@ -2,6 +2,7 @@
  * Owns: `Call Tool…` (server, tool, arguments) and `Repeat Call…`, and how their answers are shown.
  * Leaves to others: the call itself, which goes the same way as an agent's (src/replay/calls.ts).
  */
+import { setTimeout as delay } from "node:timers/promises";
 import { ProgressLocation, commands, window } from "vscode";
 import type { QuickPickItem } from "vscode";
 import type { ListedTool } from "../../hosting/connection.ts";
@@ -187,30 +188,48 @@ function send(
   );
 }
 
-function withProgress(text: string, run: (hooks: CallHooks) => Promise<CallAnswer>): Thenable<CallAnswer> {
-  return window.withProgress(
-    { location: ProgressLocation.Notification, title: text, cancellable: true },
-    async (progress, token) => {
-      const cancelled = new AbortController();
-      const subscription = token.onCancellationRequested(() => cancelled.abort());
-      try {
-        return await run({
-          signal: cancelled.signal,
-          progress: ({ message, progress: done, total }) => {
-            const share =
-              typeof done === "number" && typeof total === "number" && total > 0
-                ? `${Math.round((done / total) * 100)} %`
-                : undefined;
-            progress.report({
-              message: [share, typeof message === "string" ? message : undefined].filter((part) => part !== undefined).join(" "),
-            });
-          },
-        });
-      } finally {
-        subscription.dispose();
-      }
+/**
+ * A call that is answered sooner shows no progress, milliseconds: it would only flicker, and VS Code drops a notification that
+ * comes as the fourth within 800 ms, which may be the one that says that an answer was lost.
+ */
+const quietMs = 500;
+
+/** Runs a call. One that takes longer than a moment shows its progress, with a way to cancel it. */
+async function withProgress(text: string, run: (hooks: CallHooks) => Promise<CallAnswer>): Promise<CallAnswer> {
+  const cancelled = new AbortController();
+  let message = "";
+  let report = (): void => {};
+  const answer = run({
+    signal: cancelled.signal,
+    progress: (told) => {
+      const { progress: done, total } = told;
+      const share =
+        typeof done === "number" && typeof total === "number" && total > 0 ? `${Math.round((done / total) * 100)} %` : undefined;
+      const words = typeof told.message === "string" ? told.message : undefined;
+      message = [share, words].filter((part) => part !== undefined).join(" ");
+      report();
     },
+  });
+  const ended = answer.then(
+    () => true,
+    () => true,
   );
+  const stopWaiting = new AbortController();
+  const isQuick = await Promise.race([ended, delay(quietMs, false, { signal: stopWaiting.signal }).catch(() => true)]);
+  stopWaiting.abort();
+  if (!isQuick) {
+    await window.withProgress(
+      { location: ProgressLocation.Notification, title: text, cancellable: true },
+      async (progress, token) => {
+        const subscription = token.onCancellationRequested(() => cancelled.abort());
+        report = () => progress.report({ message });
+        if (message !== "") report();
+        await ended;
+        subscription.dispose();
+      },
+    );
+  }
+  return answer;
 }
 
 function outcomeOf(answer: CallAnswer): CallOutcome {
