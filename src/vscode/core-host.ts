@@ -279,7 +279,7 @@ export class CoreHost implements Disposable {
     logs.keepOnly(names);
     this.#serversChanged.fire();
     // Not awaited: it only makes rows in the Settings UI, and fails when settings.json has a mistake that VS Code itself reports.
-    void settings.listForTrust([...definitions.keys()]).catch(() => undefined);
+    void settings.listForTrust([...definitions.keys()], (name) => trust.hasRecord(name)).catch(() => undefined);
   }
 
   /** Starts each server once; one that a person stopped stays stopped until its definition changes. How it went is its own status. */

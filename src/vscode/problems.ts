@@ -35,9 +35,10 @@ export class Problems {
 
   /** Points out values that are ignored because they are not the person's own. */
   warnOfForeignValues(): void {
-    const { workspace: fromWorkspace, machine } = foreignKeys();
+    const { workspace: fromWorkspace, machine, profile } = foreignKeys();
     this.#warn("This workspace", fromWorkspace, "workbench.action.openWorkspaceSettingsFile");
     this.#warn("The settings of the remote machine", machine, "workbench.action.openRemoteSettingsFile");
+    this.#warn("This profile", profile, "workbench.action.openSettingsJson");
   }
 
   /** Tells of servers that wait for a value or for another name; those that wait for workspace trust are told by their rows. */

@@ -7,6 +7,7 @@ import { ConfigurationTarget, EventEmitter, workspace } from "vscode";
 import type { ConfigurationChangeEvent, Disposable, Event, Uri, WorkspaceConfiguration } from "vscode";
 import type { Problem } from "../hosting/definitions.ts";
 import type { DuplicateGuardMode, ReplaySettings } from "../replay/settings.ts";
+import { personsOwn, showsProfile, type SettingValues } from "./persons-value.ts";
 import { UserError } from "./user-error.ts";
 
 export const section = "mcpSafeReplay";
@@ -40,13 +41,21 @@ function inspect(key: SettingKey): (Inspection & UserScopes) | undefined {
   return workspace.getConfiguration(section).inspect(key);
 }
 
-/** The person's own value. Never a merged one: a remote machine's settings can reach into `globalValue` by dotted sub-keys. */
+function valuesOf(key: SettingKey): SettingValues {
+  const configuration = workspace.getConfiguration(section);
+  const values = { ...configuration.inspect(key), effective: configuration.get(key) };
+  // As plain data: what VS Code gives are proxies and objects of several kinds, which are never equal.
+  return JSON.parse(JSON.stringify(values)) as SettingValues;
+}
+
+/** Whether a profile is in use whose settings have a value for this setting, which is one for all profiles. */
+function isOverlaidByProfile(key: SettingKey): boolean {
+  return valuesOf(key).globalLocalValue !== undefined && settingKeys.some((one) => showsProfile(valuesOf(one)));
+}
+
+/** The person's own value (persons-value.ts has the rule). */
 export function personsValue(key: SettingKey): unknown {
-  const inspected = inspect(key);
-  if (inspected === undefined) return undefined;
-  if (inspected.globalLocalValue !== undefined) return inspected.globalLocalValue;
-  // With a profile, an application-wide value is in `globalValue` alone.
-  return inspected.globalRemoteValue === undefined ? inspected.globalValue : undefined;
+  return personsOwn(valuesOf(key), isOverlaidByProfile(key));
 }
 
 /** An own property of the person's object value; undefined for anything else. */
@@ -143,8 +152,8 @@ export function trustProblems(known: { has(name: string): boolean }): PlacedProb
   return problems;
 }
 
-/** Keys for which somebody else than the person supplies a value: a workspace, one of its folders, or a remote machine. */
-export function foreignKeys(): { readonly workspace: readonly SettingKey[]; readonly machine: readonly SettingKey[] } {
+/** Keys for which somebody else supplies a value: a workspace, one of its folders, a remote machine, or a profile that was opened. */
+export function foreignKeys(): Readonly<Record<"workspace" | "machine" | "profile", readonly SettingKey[]>> {
   const scopes = [undefined, ...(workspace.workspaceFolders ?? []).map((folder) => folder.uri)];
   const inspected = (key: SettingKey): (Inspection & UserScopes)[] =>
     scopes.map((scope) => workspace.getConfiguration(section, scope).inspect(key)).filter((found) => found !== undefined);
@@ -153,6 +162,7 @@ export function foreignKeys(): { readonly workspace: readonly SettingKey[]; read
       inspected(key).some((one) => one.workspaceValue !== undefined || one.workspaceFolderValue !== undefined),
     ),
     machine: settingKeys.filter((key) => inspected(key).some((one) => one.globalRemoteValue !== undefined)),
+    profile: settingKeys.filter(isOverlaidByProfile),
   };
 }
 
@@ -190,12 +200,17 @@ export class Settings implements Disposable {
     await this.#write("servers", (entries) => ({ ...servers, ...entries }));
   }
 
-  /** Writes `false` for each server that has no entry yet, so that the Settings UI has a row for it. */
-  async listForTrust(names: readonly string[]): Promise<void> {
+  /**
+   * Writes `false` for each server that has no entry yet, so that the Settings UI has a row for it. Nothing is written while one of
+   * them is on that was not `confirmed` here: that may not be the person's word, and other windows would take it for their act.
+   */
+  async listForTrust(names: readonly string[], confirmed: (name: string) => boolean): Promise<void> {
     const missing = (entries: Record<string, unknown>): string[] => names.filter((name) => !Object.hasOwn(entries, name));
     const value = personsValue("serverTrust");
     if (value !== undefined && !isRecord(value)) return; // a mistake that is reported; it is the person's to mend
     if (missing(value ?? {}).length === 0) return;
+    if (Object.entries(value ?? {}).some(([name, on]) => on === true && names.includes(name) && !confirmed(name))) return;
+    if (isOverlaidByProfile("serverTrust")) return;
     await this.#write("serverTrust", (entries) => ({
       ...entries,
       ...Object.fromEntries(missing(entries).map((name) => [name, false])),
@@ -213,6 +228,13 @@ export class Settings implements Disposable {
         throw new UserError(
           `The settings of the remote machine have a value for ${section}.${key}, so your own cannot be changed from here. ` +
             `Remove it there (Preferences: Open Remote Settings), then try again.`,
+        );
+      }
+      // What it lies over cannot be seen: a write would lose that, or make the profile's word the person's.
+      if (isOverlaidByProfile(key)) {
+        throw new UserError(
+          `The settings of this profile have a value for ${section}.${key}, which is a setting for all profiles, ` +
+            `so your own cannot be changed from here. Remove it there (Preferences: Open User Settings (JSON)), then try again.`,
         );
       }
       await workspace.getConfiguration(section).update(key, change(personsValue(key)), ConfigurationTarget.Global);

@@ -87,8 +87,11 @@ export class Trust implements TrustSource, Disposable {
     const before = this.#switchedOn;
     const now = switchedOn();
     this.#switchedOn = now;
-    for (const name of now) if (!before.has(name)) await this.#record(name);
-    for (const name of before) if (!now.has(name)) await this.#forget(name);
+    const on = [...now].filter((name) => !before.has(name));
+    const off = [...before].filter((name) => !now.has(name));
+    // A person turns one switch. Where several change at once, somebody wrote the setting: they are asked.
+    if (on.length === 1 && off.length === 0) await this.#record(on[0] as string);
+    for (const name of off) await this.#forget(name);
     this.#changed.fire();
     this.#askWhereNeeded();
   }

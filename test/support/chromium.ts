@@ -41,6 +41,8 @@ export interface OpenOptions {
   readonly scale?: number;
   /** Answer to the prompt at start-up whether to trust the folder, where `security.workspace.trust.startupPrompt` shows it. */
   readonly trustPrompt?: "trust" | "refuse";
+  /** What a window is told when it is opened by another, e.g. `[["profile", "Work"]]`. */
+  readonly payload?: readonly (readonly [string, string])[];
   /** Runs before the page is opened, e.g. to expose functions to it. */
   readonly prepare?: (page: Page) => Promise<void>;
 }
@@ -73,6 +75,7 @@ export async function openWorkbench(browser: Browser, url: string, options: Open
     target.searchParams.delete("folder");
     target.searchParams.set("workspace", options.workspaceFile);
   }
+  if (options.payload !== undefined) target.searchParams.set("payload", JSON.stringify(options.payload));
   await page.goto(target.href);
   await workbench.ready();
   if (options.trustPrompt !== undefined) await workbench.answerTrustPrompt(options.trustPrompt);
