@@ -94,9 +94,7 @@ export async function createCore(options: CoreOptions): Promise<Core> {
   const twins = new LegacyTwins(({ name, definition }) => {
     const eraStore: EraStore = { get: () => "2025-11-25", set: () => undefined };
     const twin = createHostedServer({ ...hosting, name, definition, eraStore });
-    twin.onDidChange(() => {
-      if (twin.status.state === "connected") void calls.revisit(twin);
-    });
+    onNewConnection(twin, () => void calls.revisit(twin));
     twin.onLog((line) => options.log(name, line));
     return twin;
   });
@@ -122,14 +120,9 @@ export async function createCore(options: CoreOptions): Promise<Core> {
   const eraStore = eraFile(join(options.journalDir, "eras.json"));
   const add = (name: string, definition: ServerDefinition): void => {
     const server = createHostedServer({ ...hosting, name, definition, eraStore });
-    let wasConnected = false;
-    server.onDidChange(() => {
-      const connected = server.status.state === "connected";
-      // What was lost before may be found now: by its cursor, its task, or the contract's lookup.
-      if (connected && !wasConnected) void calls.revisit(server);
-      wasConnected = connected;
-      changed();
-    });
+    // What was lost before may be found now: by its cursor, its task, or the contract's lookup.
+    onNewConnection(server, () => void calls.revisit(server));
+    server.onDidChange(changed);
     server.onDidChangeTools(changed);
     server.onLog((line) => options.log(name, line));
     servers.set(name, server);
@@ -188,4 +181,15 @@ export async function createCore(options: CoreOptions): Promise<Core> {
       await journal.close();
     },
   };
+}
+
+/** Calls back for each connection that is made; not when a doubt about one is over. */
+function onNewConnection(server: HostedServer, made: () => void): void {
+  let last: string | undefined;
+  server.onDidChange(() => {
+    const id = server.connection?.connectionId;
+    if (id === undefined || id === last) return;
+    last = id;
+    made();
+  });
 }

@@ -52,6 +52,8 @@ export interface PreparedCall {
   send(): Promise<Ending>;
   /** Sends the era's cancellation signal: `notifications/cancelled`, or (2026-07-28 HTTP) closing the stream. Proves nothing. */
   cancel(reason?: string): void;
+  /** Nobody waits for the answer any more; it is still listened for. Sends nothing. */
+  stopWaiting(): void;
 }
 
 export interface RequestOptions {
@@ -108,16 +110,18 @@ export interface HostedConnection {
 export class HostingError extends Error {
   readonly kind: Loss["kind"] | "protocol" | "unauthorised";
   readonly retryAfterMs: number | undefined;
+  readonly httpStatus: number | undefined;
   readonly detail: string | undefined;
   constructor(
     kind: HostingError["kind"],
     message: string,
-    options: { retryAfterMs?: number | undefined; detail?: string | undefined } = {},
+    options: { retryAfterMs?: number | undefined; httpStatus?: number | undefined; detail?: string | undefined } = {},
   ) {
     super(message);
     this.name = "HostingError";
     this.kind = kind;
     this.retryAfterMs = options.retryAfterMs;
+    this.httpStatus = options.httpStatus;
     this.detail = options.detail;
   }
 }

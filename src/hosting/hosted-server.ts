@@ -4,9 +4,30 @@
  */
 import type { ServerDefinition } from "./definitions.ts";
 import type { Era } from "./evidence.ts";
+import type { ServerHealth } from "./health/record.ts";
+import type { ServerState } from "./health/transitions.ts";
 import type { HostedConnection, ListedTool, ServerFacts } from "./connection.ts";
 
-export type ServerState = "stopped" | "waiting-for-trust" | "connecting" | "connected" | "reconnecting" | "failed";
+export type { ServerState };
+
+/**
+ * When a server is started: by the first call or question that needs it, when the window (or program) starts, or only by a person.
+ * What it listed last is shown to agents before that.
+ */
+export const startPolicies = ["onUse", "onStartup", "manual"] as const;
+export type StartPolicy = (typeof startPolicies)[number];
+
+/** What a server said of itself and its tools when it was last connected. */
+export interface RememberedServer {
+  readonly facts: ServerFacts;
+  readonly tools: readonly ListedTool[];
+}
+
+/** Keeps what servers said, by the fingerprint of their definition, across starts. */
+export interface RememberedServers {
+  get(fingerprint: string): RememberedServer | undefined;
+  set(fingerprint: string, server: RememberedServer): void;
+}
 
 export interface ServerStatus {
   readonly state: ServerState;
@@ -14,6 +35,10 @@ export interface ServerStatus {
   readonly reason?: string;
   /** Milliseconds since the epoch. */
   readonly since: number;
+  /** While it reconnects or connects again: which attempt since the connection was lost; 1 is the first. */
+  readonly attempt?: number;
+  /** While it reconnects: when the next attempt is made, in milliseconds since the epoch. */
+  readonly nextTryAt?: number;
   readonly era?: Era;
   readonly facts?: ServerFacts;
   /** When it failed: the last lines its program wrote to stderr. They are the program's own words. */
@@ -32,12 +57,17 @@ export interface HostedServer {
   /** SHA-256 over the canonical definition: what a trust grant is bound to. */
   readonly fingerprint: string;
   readonly status: ServerStatus;
-  /** The tools of the last tools/list (empty before the first). */
+  /** The tools of the last tools/list; before the first, those of an earlier run, if they are remembered. */
   readonly tools: readonly ListedTool[];
+  /** While it is stopped and need not be started to be described: what it said last. */
+  readonly remembered: RememberedServer | undefined;
+  /** What is on record of its health; read anew at each use. */
+  readonly health: ServerHealth;
 
   /**
    * The live connection; makes one when there is none. Single flight: concurrent callers share one attempt.
-   * `connected` means that tools/list was answered on this connection. Rejects with `HostingError`.
+   * `connected` means that tools/list was answered on this connection. Rejects with `HostingError`; a server that is started by hand only
+   * is not started by this.
    */
   connect(): Promise<HostedConnection>;
   /** The live connection, if there is one now. */
@@ -47,7 +77,10 @@ export interface HostedServer {
    * on `old` itself (a lost HTTP response does not end a session). For the replay gate. Rejects with `HostingError`.
    */
   rediscover(old: HostedConnection): Promise<HostedConnection>;
+  /** A person wants it: waits and the crash-loop breaker do not count any more. Rejects with `HostingError`. */
   start(): Promise<void>;
+  /** A person wants a new connection now: ends a wait, or replaces the connection that there is; requests under way on it are left to end. */
+  reconnect(): Promise<void>;
   stop(): Promise<void>;
   restart(): Promise<void>;
   dispose(): Promise<void>;

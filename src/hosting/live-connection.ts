@@ -15,7 +15,7 @@ import {
   type ServerFacts,
 } from "./connection.ts";
 import type { Ending, EventCursor, JsonRpcAnswer, Loss } from "./evidence.ts";
-import { errorOf } from "./hosting-errors.ts";
+import { describeLoss, errorOf } from "./hosting-errors.ts";
 import { isObject, isRpcId, objectIn, rpcErrors, type JsonObject, type RpcId, type RpcRequest } from "./json-rpc.ts";
 import type { Log } from "./log.ts";
 import { paramHeaders, paramHeadersOf, withEnvelope, type ClientInfo, type Envelope } from "./modern.ts";
@@ -33,8 +33,12 @@ export interface LiveConnectionParts extends Negotiated {
 
 /** What the health monitor hears of a connection. */
 export interface ConnectionEvents {
-  /** A request was lost in a way that the server itself may be the reason for. */
-  suspect(): void;
+  /** Something happened that the server may be the reason for. `why` is a sentence, free of arguments and transport text. */
+  suspect(why: string): void;
+  /** The server gave a sign of life: an answer to whatever, or a message of its own. */
+  alive(): void;
+  /** It answered a request of this method after so many milliseconds. */
+  answered(method: string, ms: number): void;
   /** The server says that its tools changed. */
   toolsChanged(): void;
   /** The params of a logging notification. */
@@ -66,7 +70,11 @@ export class LiveConnection implements HostedConnection {
   readonly #schemas = new Map<string, unknown>();
   readonly #timers = new Set<() => void>();
   readonly #idle = new Set<() => void>();
+  readonly #quiet = new Set<() => void>();
   #underWay = 0;
+  /** Of those under way, the ones that somebody waits for. */
+  #awaited = 0;
+  #abandoned = 0;
   #ended = false;
 
   constructor(parts: LiveConnectionParts, events: ConnectionEvents) {
@@ -86,7 +94,7 @@ export class LiveConnection implements HostedConnection {
       this.#notice(message);
       client?.(message, extra);
     };
-    this.#wire.onsuspect = () => this.#events.suspect();
+    this.#wire.onsuspect = () => this.#events.suspect("A message could not be delivered to the server.");
     this.closed = this.#wire.closed.then((loss) => {
       this.#end();
       return loss;
@@ -99,12 +107,25 @@ export class LiveConnection implements HostedConnection {
     return this.#wire.open;
   }
 
-  /** Settles when no request is under way that somebody waits for. */
+  /** Settles when no request is under way whose answer is of use to anybody. */
   idle(): Promise<void> {
     if (this.#underWay === 0) return Promise.resolve();
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#idle.add(resolve);
     return promise;
+  }
+
+  /** Settles when nobody waits for a request, though one may still be under way. */
+  quiet(): Promise<void> {
+    if (this.#awaited === 0) return Promise.resolve();
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#quiet.add(resolve);
+    return promise;
+  }
+
+  /** A call is still under way that nobody waits for any more. */
+  get abandoned(): boolean {
+    return this.#abandoned > 0;
   }
 
   prepareCall(params: JsonObject, observer: CallObserver, rpcId: string = randomUUID()): PreparedCall {
@@ -206,19 +227,24 @@ export class LiveConnection implements HostedConnection {
     let abandoned = false;
     let sent: Promise<Ending> | undefined;
     let release = (): void => undefined;
+    let leave = (): void => undefined;
     const streamed = this.facts.era === "2026-07-28" && this.#wire.kind === "http";
 
     const start = (): Promise<Ending> => {
       if (abandoned) return Promise.resolve({ kind: "loss", loss: { kind: "cancelled-here", stage: "not-sent" } });
       const full = withEnvelope(own, this.#envelope);
       const request: RpcRequest = { jsonrpc: "2.0", id: rpcId, method, ...(full === undefined ? {} : { params: full }) };
-      exchange = this.#wire.exchange(request, observer, {
+      exchange = this.#wire.exchange(request, watched(observer, this.#events), {
         ...(callerToken === undefined ? {} : { callerToken }),
         headers: { ...headers, ...this.#paramHeaders(method, params) },
       });
-      release = this.#count();
+      // A subscription waits by its nature, and for nobody.
+      const standing = method === "subscriptions/listen";
+      [release, leave] = this.#count(!standing);
+      const sentAt = this.#parts.clock.now();
       return exchange.ending.then((ending) => {
         release();
+        if (ending.kind === "answer" && !standing) this.#events.answered(method, this.#parts.clock.now() - sentAt);
         return this.#judge(ending);
       });
     };
@@ -237,9 +263,17 @@ export class LiveConnection implements HostedConnection {
         if (!cancelled || cancelled.settled) return;
         // Nobody waits for it any more.
         release();
+        if (reason === "timeout") this.#events.suspect("A call was not answered in time.");
         // It may still answer; but a server that does not must not hold a socket for ever.
         const stop = this.#after(cancelledMs, () => cancelled.abort("cancelled-here"));
         void cancelled.ending.then(stop);
+      },
+      stopWaiting: () => {
+        if (!exchange || exchange.settled) return;
+        leave();
+        this.#abandoned++;
+        void exchange.ending.then(() => this.#abandoned--);
+        this.#events.suspect("A call was not answered in time.");
       },
       giveUp: () => {
         signal(undefined);
@@ -249,15 +283,27 @@ export class LiveConnection implements HostedConnection {
   }
 
   #judge(ending: Ending): Ending {
-    if (ending.kind === "loss" && !harmless.has(ending.loss.kind)) this.#events.suspect();
+    if (ending.kind === "answer") this.#events.alive();
+    else if (!harmless.has(ending.loss.kind)) this.#events.suspect(`A request was lost: ${describeLoss(ending.loss)}.`);
     return ending;
   }
 
-  /** Counts something as under way. @returns a function that says, once, that it no longer is */
-  #count(): () => void {
+  /** Counts something as under way. @returns functions that say, once, that it no longer is, and that nobody waits for it any more */
+  #count(awaited = true): [release: () => void, leave: () => void] {
     let counted = true;
+    let waited = awaited;
     this.#underWay++;
-    return () => {
+    if (awaited) this.#awaited++;
+    const leave = (): void => {
+      if (!waited) return;
+      waited = false;
+      this.#awaited--;
+      if (this.#awaited > 0) return;
+      for (const resolve of this.#quiet) resolve();
+      this.#quiet.clear();
+    };
+    const release = (): void => {
+      leave();
       if (!counted) return;
       counted = false;
       this.#underWay--;
@@ -265,10 +311,12 @@ export class LiveConnection implements HostedConnection {
       for (const resolve of this.#idle) resolve();
       this.#idle.clear();
     };
+    return [release, leave];
   }
 
   #counted(ending: Promise<Ending>): Promise<Ending> {
-    return ending.finally(this.#count());
+    const [release] = this.#count();
+    return ending.finally(release);
   }
 
   #after(ms: number, run: () => void): () => void {
@@ -303,6 +351,7 @@ export class LiveConnection implements HostedConnection {
 
   /** What the health monitor and the log hear of every notification, on whatever stream it came. */
   #notice(message: JsonObject): void {
+    this.#events.alive();
     if (message["method"] === "notifications/tools/list_changed") this.#events.toolsChanged();
     if (message["method"] === "notifications/message") this.#events.serverLog(objectIn(message, "params") ?? {});
   }
@@ -380,8 +429,44 @@ export class LiveConnection implements HostedConnection {
   }
 }
 
-/** Losses that say nothing against the server. */
-const harmless = new Set<Loss["kind"]>(["cancelled-here", "closed-here", "not-connected", "session-gone"]);
+/** Losses that say nothing against the server, or come with the end of the connection, which says it better. */
+const harmless = new Set<Loss["kind"]>([
+  "cancelled-here",
+  "closed-here",
+  "not-connected",
+  "session-gone",
+  "process-exit",
+  "stdin-closed",
+  "stdout-closed",
+]);
+
+/** The observer, and beside it the health monitor, which takes whatever comes for a sign of life. */
+function watched(observer: CallObserver, events: ConnectionEvents): CallObserver {
+  return {
+    ...observer,
+    cursor: (seen) => {
+      events.alive();
+      observer.cursor?.(seen);
+    },
+    progress: (params) => {
+      events.alive();
+      observer.progress?.(params);
+    },
+    late: (answer) => {
+      events.alive();
+      observer.late?.(answer);
+    },
+    // Only offered where the caller offers it: its absence decides who gets the message.
+    ...(observer.related === undefined
+      ? {}
+      : {
+          related: (message) => {
+            events.alive();
+            observer.related?.(message);
+          },
+        }),
+  };
+}
 
 function progressTokenIn(params: JsonObject | undefined): RpcId | undefined {
   const token = objectIn(params, "_meta")?.["progressToken"];

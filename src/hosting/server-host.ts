@@ -1,20 +1,35 @@
 /**
  * Owns: one hosted server over time: its one connection, its state, its tools, and the gentle return after an unexpected end.
- * Leaves to others: how a connection is made (negotiate.ts), what a lost call means (src/replay), who may use it (src/trust).
+ * Leaves to others: how a connection is made (negotiate.ts), which state follows which (health/transitions.ts), when a server is asked
+ * whether it is there (health/probe.ts) and how long is waited (health/reconnects.ts); what a lost call means (src/replay), who may use
+ * the server (src/trust).
  *
  * The rules in one place:
  *  - `connected` means that tools/list was answered on this connection.
  *  - Concurrent wishes to connect share one attempt. A caller's wish ends a wait between attempts.
- *  - An unexpected end leads to new attempts after full-jitter waits; a failure that waiting cannot mend leads to `failed`.
+ *  - An unexpected end leads to new attempts after full-jitter waits; a failure that waiting cannot mend leads to `failed`, one for want
+ *    of authorisation to `needs-authorisation`: both stay until somebody asks again.
  *  - A process that ended five times within a minute stays down until a person (or `start`) asks for it.
- *  - A suspicion is settled by asking the server, never while a request is under way: any answer to it proves life.
+ *  - Requests under way on a connection that is given up are left to end by themselves, for a bounded time.
  */
 import { SERVER_INFO_META_KEY } from "@modelcontextprotocol/client";
 import { systemClock, type Clock } from "../clock.ts";
+import { Emitter } from "./emitter.ts";
+import { Probe, probeMs } from "./health/probe.ts";
+import { HealthRecord, type ServerHealth } from "./health/record.ts";
+import { crashLoop, mayPass, Reconnects } from "./health/reconnects.ts";
+import { nextState, type HealthEvent } from "./health/transitions.ts";
 import { HostingError, type HostedConnection, type ListedTool } from "./connection.ts";
 import { fingerprintOf, type ServerDefinition } from "./definitions.ts";
 import type { Era, Loss } from "./evidence.ts";
-import type { HostedServer, ServerLogLine, ServerState, ServerStatus } from "./hosted-server.ts";
+import type {
+  HostedServer,
+  RememberedServer,
+  RememberedServers,
+  ServerLogLine,
+  ServerStatus,
+  StartPolicy,
+} from "./hosted-server.ts";
 import { describeLoss, errorOf } from "./hosting-errors.ts";
 import { objectIn, type JsonObject } from "./json-rpc.ts";
 import { LiveConnection } from "./live-connection.ts";
@@ -33,42 +48,34 @@ export interface HostedServerOptions {
   /** Default: remembered for this server only, until it is disposed. */
   readonly eraStore?: EraStore;
   readonly limits?: Partial<ConnectLimits>;
+  /** Read at use. Default: `onUse`. */
+  readonly startPolicy?: () => StartPolicy;
+  /** Whether it may be started now: the workspace that defines it is trusted. Read at use. Default: it may. */
+  readonly mayStart?: () => boolean;
+  /** Where what it says of itself is kept for the next run. Default: nowhere. */
+  readonly remembered?: RememberedServers;
 }
 
-/** Waits before attempt n (full jitter): uniformly up to first * 2^n, at most the longest. Milliseconds. */
-export const reconnectWaits = { first: 1_000, longest: 60_000 } as const;
-/** A connection that lived this long starts the waits anew. Milliseconds. */
-const settledMs = 30_000;
-/** So many exits within the window, and the process stays down. */
-export const crashLoop = { exits: 5, windowMs: 60_000 } as const;
 /** Lines of a process's stderr that are kept for a person who asks why it failed. */
 const outputLines = 50;
-/** How long a probe may take. Milliseconds. */
-const probeMs = 10_000;
-
-/** Failures that another attempt may mend by itself. */
-const passing = new Set<HostingError["kind"]>([
-  "connect-refused",
-  "dns",
-  "connect-timeout",
-  "reset",
-  "truncated",
-  "no-answer",
-  "stream-ended",
-  "session-gone",
-  "process-exit",
-  "stdin-closed",
-  "stdout-closed",
-]);
+/**
+ * How long requests under way on a connection that was given up are waited for, in milliseconds. A process is in the way of the new one,
+ * an HTTP connection is in nobody's.
+ */
+export const siblingsMs = { stdio: 30_000, remote: 900_000 } as const;
 
 export function createHostedServer(options: HostedServerOptions): HostedServer {
   return new ServerHost(options);
 }
 
-/** The uniform part of a full-jitter wait before attempt `n` (0 is the first), in milliseconds. */
-function fullJitter(n: number, random: () => number): number {
-  return random() * Math.min(reconnectWaits.longest, reconnectWaits.first * 2 ** n);
-}
+/** How loud the log says a change of state. The rest is for whoever looks for a fault. */
+const levels: Partial<Record<HealthEvent, ServerLogLine["level"]>> = {
+  lost: "warning",
+  "crash-loop": "error",
+  refused: "error",
+  unauthorised: "warning",
+  "not-trusted": "warning",
+};
 
 class ServerHost implements HostedServer {
   readonly name: string;
@@ -92,12 +99,15 @@ class ServerHost implements HostedServer {
   #attempt: Promise<LiveConnection> | undefined;
   #giveUpAttempt: AbortController | undefined;
   #stopWaiting: (() => void) | undefined;
-  #failures = 0;
-  #exits: number[] = [];
+  readonly #reconnects: Reconnects;
+  readonly #record = new HealthRecord();
+  #probe: Probe | undefined;
   #output: readonly string[] = [];
   #down: HostingError | undefined;
-  #notBefore = 0;
-  #probing = false;
+  /** A person (or the start of the window) wanted it, and nobody stopped it since. */
+  #startedByHand = false;
+  /** Why the connection is being replaced, when it is not its own end. */
+  #replacing: string | undefined;
   #listing: "no" | "yes" | "again" = "no";
   #stopForwarding: (() => void) | undefined;
   #disposed = false;
@@ -109,9 +119,11 @@ class ServerHost implements HostedServer {
     this.fingerprint = fingerprintOf(options.definition);
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? Math.random;
+    this.#reconnects = new Reconnects(this.#random);
     const eras = new Map<string, Era>();
     this.#eraStore = options.eraStore ?? { get: (key) => eras.get(key), set: (key, era) => void eras.set(key, era) };
     this.#status = { state: "stopped", since: this.#clock.now() };
+    this.#tools = options.remembered?.get(this.fingerprint)?.tools ?? [];
   }
 
   get status(): ServerStatus {
@@ -122,20 +134,41 @@ class ServerHost implements HostedServer {
     return this.#tools;
   }
 
+  get remembered(): RememberedServer | undefined {
+    const { state } = this.#status;
+    return state === "stopped" || state === "waiting-for-trust" ? this.#options.remembered?.get(this.fingerprint) : undefined;
+  }
+
+  get health(): ServerHealth {
+    return this.#record.read(this.#clock.now());
+  }
+
   get connection(): HostedConnection | undefined {
     return this.#live?.open === true ? this.#live : undefined;
   }
 
   connect(): Promise<HostedConnection> {
     if (this.#disposed) return Promise.reject(new HostingError("closed-here", "The server was removed."));
-    if (this.#live?.open === true) return Promise.resolve(this.#live);
+    const live = this.#live;
+    if (live?.open === true) return Promise.resolve(live);
+    // Its end is about to be told.
+    if (live) return live.closed.then(() => this.connect());
     if (this.#down) return Promise.reject(this.#down);
-    const left = this.#notBefore - this.#clock.now();
+    if (this.#attempt) return this.#attempt;
+    if (this.#options.startPolicy?.() === "manual" && !this.#startedByHand)
+      return Promise.reject(new HostingError("not-connected", "The server is started by hand only, and nobody has started it."));
+    const left = this.#reconnects.left(this.#clock.now());
     if (left > 0)
       return Promise.reject(
         new HostingError("http-status", "The server asked to be left alone for a while.", { retryAfterMs: left }),
       );
-    return this.#connect();
+    if (this.#options.mayStart?.() === false) {
+      this.#stopWaiting?.();
+      if (this.#status.state !== "waiting-for-trust")
+        this.#move("not-trusted", "The workspace that defines this server is not trusted.");
+      return Promise.reject(new HostingError("not-connected", "The workspace that defines this server is not trusted."));
+    }
+    return this.#connect("wanted");
   }
 
   async rediscover(_old: HostedConnection): Promise<HostedConnection> {
@@ -148,7 +181,7 @@ class ServerHost implements HostedServer {
     try {
       await this.#list(live);
       if (await this.#isSameServer(live)) return live;
-      live.giveUp({ kind: "not-connected", stage: "not-sent" });
+      this.#replace(live, "Another server answers at this address than before.");
       return await this.connect();
     } catch (error) {
       if (live.open) throw error;
@@ -170,20 +203,27 @@ class ServerHost implements HostedServer {
   }
 
   async start(): Promise<void> {
+    this.#startedByHand = true;
     this.#down = undefined;
-    this.#exits = [];
-    this.#failures = 0;
-    this.#notBefore = 0;
+    this.#reconnects.forget();
     await this.connect();
   }
 
+  async reconnect(): Promise<void> {
+    const live = this.#live;
+    if (live?.open === true) this.#replace(live, "A new connection was asked for.");
+    await live?.closed;
+    await this.start();
+  }
+
   async stop(): Promise<void> {
+    this.#startedByHand = false;
     this.#stopWaiting?.();
     this.#giveUpAttempt?.abort();
     const live = this.#live;
-    this.#live = undefined;
     this.#down = undefined;
-    this.#setStatus("stopped");
+    this.#leave();
+    if (this.#status.state !== "stopped") this.#move("stop");
     if (live) this.#retire(live);
     await this.#attempt?.catch(() => undefined);
     await Promise.all([...this.#retired.keys()].map((retired) => retired.close()));
@@ -224,12 +264,12 @@ class ServerHost implements HostedServer {
 
   // Connecting.
 
-  #connect(): Promise<LiveConnection> {
+  #connect(on: "wanted" | "due"): Promise<LiveConnection> {
     if (this.#attempt) return this.#attempt;
     this.#stopWaiting?.();
     const giveUp = new AbortController();
     this.#giveUpAttempt = giveUp;
-    this.#setStatus("connecting");
+    this.#move(on);
     const attempt = this.#connectOnce(giveUp.signal).finally(() => {
       if (this.#attempt === attempt) this.#attempt = undefined;
     });
@@ -258,14 +298,21 @@ class ServerHost implements HostedServer {
           this.#output = [...this.#output, line].slice(-outputLines);
           this.#log("info", line);
         },
-        processEnded: () => void this.#exits.push(this.#clock.now()),
+        processEnded: () => this.#reconnects.exited(this.#clock.now()),
       };
       const negotiated = await negotiate(parts, signal);
       let changedMeanwhile = false;
       const live = new LiveConnection(
         { ...negotiated, ...parts },
         {
-          suspect: () => void this.#probe(live),
+          // Before it is adopted, listing its tools is the proof.
+          suspect: (why) => {
+            if (this.#live === live) this.#probe?.suspect(why);
+          },
+          alive: () => {
+            if (this.#live === live) this.#probe?.alive();
+          },
+          answered: (method, ms) => this.#record.answered({ ms, method, at: this.#clock.now() }),
           toolsChanged: () => {
             changedMeanwhile = true;
             if (this.#live === live) void this.#listAgain(live);
@@ -297,110 +344,105 @@ class ServerHost implements HostedServer {
     this.#live = live;
     const since = this.#clock.now();
     void live.closed.then((loss) => this.#lost(live, loss, since));
+    this.#probe = new Probe(live, {
+      clock: this.#clock,
+      random: this.#random,
+      suspected: (why) => this.#move("suspected", why),
+      proved: () => this.#move("proved"),
+      asking: () => this.#record.probed(),
+      dead: (loss) => live.giveUp(loss),
+    });
     this.#forward();
-    this.#setStatus("connected");
+    this.#move("listed");
     this.#log("info", `Connected (${live.facts.transport}, protocol ${live.facts.protocolVersion}, ${tools.length} tools).`);
     this.#setTools(tools);
+    this.#options.remembered?.set(this.fingerprint, { facts: live.facts, tools });
+  }
+
+  /** From now on there is no connection. */
+  #leave(): void {
+    this.#probe?.dispose();
+    this.#probe = undefined;
+    this.#live = undefined;
   }
 
   /** An attempt failed. */
   #failed(error: HostingError): void {
-    if (this.#crashes()) {
-      this.#stayDown();
-      return;
-    }
-    if (!passing.has(error.kind) && !(error.kind === "http-status" && error.retryAfterMs !== undefined)) {
-      this.#setStatus("failed", error.message);
-      return;
-    }
-    this.#reconnectLater(error.message, error.retryAfterMs);
+    if (this.#reconnects.crashes(this.#clock.now())) this.#stayDown();
+    else if (error.kind === "unauthorised") this.#move("unauthorised", error.message);
+    else if (mayPass(error)) this.#reconnectLater("attempt-failed", error.message, error.retryAfterMs);
+    else this.#move("refused", error.message);
   }
 
   /** The live connection is over. */
   #lost(live: LiveConnection, loss: Loss, since: number): void {
     if (this.#live !== live) return;
-    this.#live = undefined;
+    this.#leave();
     this.#retire(live);
     if (this.#disposed) return;
     if (loss.kind === "closed-here") {
       // By a user of the connection: nobody asked for another one.
-      this.#setStatus("stopped");
+      this.#move("stop");
       return;
     }
-    if (this.#clock.now() - since >= settledMs) this.#failures = 0;
-    const sentence = describeLoss(loss);
-    this.#log("warning", `The connection is over: ${sentence}.`);
-    if (this.#crashes()) {
-      this.#stayDown();
-      return;
-    }
-    // Somebody was quicker to ask for a new one.
-    if (this.#attempt) return;
-    this.#reconnectLater(`The connection was lost: ${sentence}.`, loss.retryAfterMs);
+    this.#reconnects.ended(since, this.#clock.now());
+    const error = errorOf(loss);
+    if (this.#reconnects.crashes(this.#clock.now())) this.#stayDown();
+    else if (error.kind === "unauthorised" && this.#status.state === "degraded") this.#move("unauthorised", error.message);
+    else this.#reconnectLater("lost", this.#replacing ?? `The connection was lost: ${describeLoss(loss)}.`, loss.retryAfterMs);
+    this.#replacing = undefined;
   }
 
-  #reconnectLater(reason: string, retryAfterMs = 0): void {
-    const wait = Math.max(retryAfterMs, fullJitter(this.#failures, this.#random));
-    this.#failures++;
-    this.#notBefore = this.#clock.now() + retryAfterMs;
+  #replace(live: LiveConnection, why: string): void {
+    this.#replacing = why;
+    live.giveUp({ kind: "not-connected", stage: "not-sent" });
+  }
+
+  #reconnectLater(on: "lost" | "attempt-failed", reason: string, retryAfterMs = 0): void {
+    const now = this.#clock.now();
+    const wait = this.#reconnects.next(now, retryAfterMs);
     const stop = this.#clock.after(wait, () => {
       this.#stopWaiting = undefined;
-      if (!this.connection) void this.#connect();
+      if (this.connection) return;
+      if (this.#options.mayStart?.() === false)
+        this.#move("not-trusted", "The workspace that defines this server is not trusted.");
+      else void this.#connect("due");
     });
     this.#stopWaiting = () => {
       this.#stopWaiting = undefined;
       stop();
     };
-    this.#setStatus("reconnecting", reason);
-  }
-
-  /** Whether the process ended too often lately. */
-  #crashes(): boolean {
-    const now = this.#clock.now();
-    this.#exits = this.#exits.filter((at) => now - at < crashLoop.windowMs);
-    return this.#exits.length >= crashLoop.exits;
+    this.#move(on, reason, now + wait);
   }
 
   #stayDown(): void {
     const message = `The server's program ended ${crashLoop.exits} times within a minute; it stays stopped until it is started again.`;
     this.#down = new HostingError("process-exit", message);
-    this.#setStatus("failed", message);
+    this.#move("crash-loop", message);
   }
 
   /** Ends a connection once the requests under way on it have ended by themselves. */
   #retire(live: LiveConnection): void {
     if (this.#retired.has(live)) return;
-    const gone = live
-      .idle()
+    const patience = Promise.withResolvers<void>();
+    const stop = this.#clock.after(live.facts.transport === "stdio" ? siblingsMs.stdio : siblingsMs.remote, patience.resolve);
+    const gone = Promise.race([live.idle(), patience.promise])
       .then(() => live.close())
-      .finally(() => this.#retired.delete(live));
+      .finally(() => {
+        stop();
+        this.#retired.delete(live);
+      });
     this.#retired.set(live, gone);
   }
 
-  // Health.
-
-  /** Something went wrong that the server may be the reason for: ask it, once nothing is under way. */
-  async #probe(live: LiveConnection): Promise<void> {
-    // Before it is adopted, listing its tools is the proof.
-    if (this.#probing || this.#live !== live || !live.open) return;
-    this.#probing = true;
-    try {
-      await live.idle();
-      const method = live.facts.era === "2026-07-28" ? "server/discover" : "ping";
-      const probe = await live.request(method, undefined, { timeoutMs: probeMs });
-      if (probe.kind === "answer" || !live.open) return;
-      const list = await live.request("tools/list", undefined, { timeoutMs: probeMs });
-      if (list.kind === "loss")
-        live.giveUp(list.loss.kind === "cancelled-here" ? { ...list.loss, kind: "no-answer" } : list.loss);
-    } finally {
-      this.#probing = false;
-    }
-  }
+  // Tools.
 
   /** Lists the tools again on a live connection. */
   async #list(live: LiveConnection): Promise<void> {
     const tools = await live.listTools();
-    if (this.#live === live) this.#setTools(tools);
+    if (this.#live !== live) return;
+    this.#setTools(tools);
+    this.#options.remembered?.set(this.fingerprint, { facts: live.facts, tools });
   }
 
   /** Lists again because the server said so; what it says meanwhile leads to one further time. */
@@ -424,15 +466,24 @@ class ServerHost implements HostedServer {
 
   // Telling.
 
-  #setStatus(state: ServerState, reason?: string): void {
-    const facts = state === "connected" ? this.#live?.facts : undefined;
+  /** The one way from state to state. */
+  #move(on: HealthEvent, reason?: string, nextTryAt?: number): void {
+    const from = this.#status.state;
+    const state = nextState(from, on);
+    const at = this.#clock.now();
+    const facts = this.#live?.facts;
+    const attempt = this.#reconnects.attempt;
+    this.#record.changed({ at, from, on, to: state, ...(reason === undefined ? {} : { why: reason }) });
     this.#status = {
       state,
-      since: this.#clock.now(),
+      since: at,
       ...(reason === undefined ? {} : { reason }),
       ...(facts === undefined ? {} : { facts, era: facts.era }),
+      ...(attempt > 0 && (state === "reconnecting" || state === "connecting") ? { attempt } : {}),
+      ...(nextTryAt === undefined ? {} : { nextTryAt }),
       ...(state === "failed" && this.#output.length > 0 ? { lastOutput: this.#output } : {}),
     };
+    this.#log(levels[on] ?? "debug", `${state}${reason === undefined ? "" : `: ${reason}`}`);
     this.#changed.emit();
   }
 
@@ -453,33 +504,5 @@ class ServerHost implements HostedServer {
     this.#stopForwarding = undefined;
     const live = this.#live;
     if (live && this.#messages.size > 0) this.#stopForwarding = live.onMessage((message) => this.#messages.emit(message, live));
-  }
-}
-
-/** Listeners that cannot harm each other. */
-class Emitter<A extends unknown[]> {
-  readonly #listeners = new Set<(...args: A) => void>();
-
-  get size(): number {
-    return this.#listeners.size;
-  }
-
-  on(listener: (...args: A) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  emit(...args: A): void {
-    for (const listener of [...this.#listeners]) {
-      try {
-        listener(...args);
-      } catch {
-        // The next listener is not to blame.
-      }
-    }
-  }
-
-  clear(): void {
-    this.#listeners.clear();
   }
 }

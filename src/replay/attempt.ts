@@ -126,6 +126,7 @@ function wait(desk: Desk, course: Course, prepared: PreparedCall, watch: Watch):
       stopClock = desk.clock.after(desk.settings.requestTimeoutMs, () => {
         // A read is given up; for a consequential call we stop waiting and keep listening.
         if (course.provenRead) prepared.cancel("timeout");
+        else prepared.stopWaiting();
         finish({ kind: "timeout", stage: watch.stage });
       });
     };

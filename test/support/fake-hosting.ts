@@ -89,6 +89,7 @@ export class FakeServer implements HostedServer {
           return step({ rpcId, params, observer });
         },
         cancel: () => this.cancelled.push(rpcId),
+        stopWaiting: () => undefined,
       }),
       request: () => Promise.resolve(answer()),
       notify: () => undefined,
@@ -101,7 +102,10 @@ export class FakeServer implements HostedServer {
     };
   }
 
+  readonly remembered = undefined;
+  readonly health = { reconnects: { total: 0, lastHour: 0 }, probes: 0, history: [] };
   start = () => Promise.resolve();
+  reconnect = () => Promise.resolve();
   stop = () => Promise.resolve();
   restart = () => Promise.resolve();
   dispose = () => Promise.resolve();

@@ -17,7 +17,7 @@ import type {
   ServerFacts,
 } from "../../../src/hosting/connection.ts";
 import type { Ending, JsonRpcAnswer, Loss } from "../../../src/hosting/evidence.ts";
-import type { HostedServer, ServerLogLine, ServerStatus } from "../../../src/hosting/hosted-server.ts";
+import type { HostedServer, RememberedServer, ServerLogLine, ServerStatus } from "../../../src/hosting/hosted-server.ts";
 import type { CallAnswer, CallHooks, CallRequest, Calls } from "../../../src/replay/calls.ts";
 import type { TrustSource } from "../../../src/trust/trust.ts";
 import { createGateway, type Gateway, type GatewayOptions } from "../../../src/gateway/gateway.ts";
@@ -198,7 +198,12 @@ export class FakeServer implements HostedServer {
   rediscover(): Promise<HostedConnection> {
     throw new Error("not the gateway's affair");
   }
+  remembered: RememberedServer | undefined = undefined;
+  readonly health = { reconnects: { total: 0, lastHour: 0 }, probes: 0, history: [] };
   start(): Promise<void> {
+    return Promise.resolve();
+  }
+  reconnect(): Promise<void> {
     return Promise.resolve();
   }
   stop(): Promise<void> {

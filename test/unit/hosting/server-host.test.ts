@@ -1,5 +1,5 @@
 import { describe, expect, it, onTestFinished } from "vitest";
-import { crashLoop, reconnectWaits } from "../../../src/hosting/server-host.ts";
+import { crashLoop, reconnectWaits } from "../../../src/hosting/health/reconnects.ts";
 import { child, lives } from "./fixtures/child.ts";
 import { connected, FakeClock, host, http } from "./fixtures/host.ts";
 import { legacyHandlers, modernHandlers, RawServer, type Handlers } from "./fixtures/raw-http.ts";
@@ -71,7 +71,10 @@ describe("connecting", () => {
     const server = await raw(legacyHandlers({ "server/discover": (turn) => turn.status(401) }));
     const { server: hosted } = host(http(server.url), { clock });
     await expect(hosted.connect()).rejects.toMatchObject({ kind: "unauthorised" });
-    expect(hosted.status).toMatchObject({ state: "failed", reason: "The server asks for authorisation (HTTP 401)." });
+    expect(hosted.status).toMatchObject({
+      state: "needs-authorisation",
+      reason: "The server asks for authorisation (HTTP 401).",
+    });
     expect(clock.pending).toBe(0);
     server.handlers["server/discover"] = (turn) => turn.status(400);
     await hosted.connect();
@@ -264,14 +267,21 @@ describe("rediscovering", () => {
 describe("a suspicion", () => {
   it("is settled by a ping: a server that answers it keeps its connection", async () => {
     const server = await raw(legacyHandlers({ "tools/call": (turn) => turn.reset() }));
-    const { connection, states } = await connected(http(server.url));
+    const { connection, states, server: hosted, until } = await connected(http(server.url));
     await connection.prepareCall(call("book"), {}).send();
+    expect(hosted.status).toMatchObject({
+      state: "degraded",
+      reason: "A request was lost: the connection was closed before the answer was complete.",
+      facts: { serverInfo: { name: "raw" } },
+    });
+    expect(hosted.connection).toBe(connection);
     await server.until("ping");
+    await until("connected");
     expect(connection.open).toBe(true);
-    expect(states).toEqual(["connecting", "connected"]);
+    expect(states).toEqual(["connecting", "connected", "degraded", "connected"]);
   });
 
-  it("waits until no request is under way", async () => {
+  it("is ended by the answer to any request, without a question", async () => {
     let finish = (): void => undefined;
     const server = await raw(
       legacyHandlers({
@@ -281,14 +291,36 @@ describe("a suspicion", () => {
         },
       }),
     );
+    const { connection, states } = await connected(http(server.url));
+    const sibling = connection.prepareCall(call("look"), {}).send();
+    await server.until("tools/call");
+    await connection.prepareCall(call("book"), {}).send();
+    expect(states.at(-1)).toBe("degraded");
+    finish();
+    await sibling;
+    expect(states.at(-1)).toBe("connected");
+    expect((await connection.request("resources/list", undefined)).kind).toBe("answer");
+    expect(server.requests("ping")).toHaveLength(0);
+  });
+
+  it("waits until no request is under way", async () => {
+    let finish = (): void => undefined;
+    const server = await raw(
+      legacyHandlers({
+        "tools/call": (turn) => {
+          if (turn.seen.body.params?.["name"] === "look") finish = () => turn.reset();
+          else turn.reset();
+        },
+      }),
+    );
     const { connection } = await connected(http(server.url));
     const sibling = connection.prepareCall(call("look"), {}).send();
     await server.until("tools/call");
     await connection.prepareCall(call("book"), {}).send();
-    await connection.request("resources/list", undefined);
+    await connection.prepareCall(call("book"), {}).send();
     expect(server.requests("ping")).toHaveLength(0);
     finish();
-    await sibling;
+    expect((await sibling).kind).toBe("loss");
     await server.until("ping");
   });
 
