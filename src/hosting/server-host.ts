@@ -34,6 +34,7 @@ import { describeLoss, errorOf } from "./hosting-errors.ts";
 import { objectIn, type JsonObject } from "./json-rpc.ts";
 import { LiveConnection } from "./live-connection.ts";
 import type { ClientInfo } from "./modern.ts";
+import { RetiredConnections } from "./retired.ts";
 import { defaultLimits, negotiate, type ConnectLimits, type EraStore } from "./negotiate.ts";
 
 export interface HostedServerOptions {
@@ -58,12 +59,6 @@ export interface HostedServerOptions {
 
 /** Lines of a process's stderr that are kept for a person who asks why it failed. */
 const outputLines = 50;
-/**
- * How long requests under way on a connection that was given up are waited for, in milliseconds. A process is in the way of the new one,
- * an HTTP connection is in nobody's.
- */
-export const siblingsMs = { stdio: 30_000, remote: 900_000 } as const;
-
 export function createHostedServer(options: HostedServerOptions): HostedServer {
   return new ServerHost(options);
 }
@@ -90,8 +85,7 @@ class ServerHost implements HostedServer {
   readonly #toolsChanged = new Emitter<[]>();
   readonly #logged = new Emitter<[ServerLogLine]>();
   readonly #messages = new Emitter<[JsonObject, HostedConnection]>();
-  /** Connections that are over or given up, until nothing of them is left. */
-  readonly #retired = new Map<LiveConnection, Promise<void>>();
+  readonly #retired: RetiredConnections;
 
   #status: ServerStatus;
   #tools: readonly ListedTool[] = [];
@@ -120,6 +114,7 @@ class ServerHost implements HostedServer {
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? Math.random;
     this.#reconnects = new Reconnects(this.#random);
+    this.#retired = new RetiredConnections(this.#clock);
     const eras = new Map<string, Era>();
     this.#eraStore = options.eraStore ?? { get: (key) => eras.get(key), set: (key, era) => void eras.set(key, era) };
     this.#status = { state: "stopped", since: this.#clock.now() };
@@ -224,10 +219,9 @@ class ServerHost implements HostedServer {
     this.#down = undefined;
     this.#leave();
     if (this.#status.state !== "stopped") this.#move("stop");
-    if (live) this.#retire(live);
+    if (live) this.#retired.add(live);
     await this.#attempt?.catch(() => undefined);
-    await Promise.all([...this.#retired.keys()].map((retired) => retired.close()));
-    await Promise.all(this.#retired.values());
+    await this.#retired.close();
   }
 
   async restart(): Promise<void> {
@@ -281,7 +275,7 @@ class ServerHost implements HostedServer {
 
   async #connectOnce(signal: AbortSignal): Promise<LiveConnection> {
     // One process per server: the old one is gone before a new one starts.
-    if (this.definition.type === "stdio") await Promise.all(this.#retired.values());
+    if (this.definition.type === "stdio") await this.#retired.gone();
     let connection: LiveConnection | undefined;
     try {
       const parts = {
@@ -321,14 +315,14 @@ class ServerHost implements HostedServer {
         },
       );
       connection = live;
-      signal.addEventListener("abort", () => this.#retire(live), { once: true });
+      signal.addEventListener("abort", () => this.#retired.add(live), { once: true });
       const tools = await live.listTools();
       if (signal.aborted || !live.open) throw new HostingError("closed-here", "The connection was given up on this side.");
       this.#adopt(live, tools);
       if (changedMeanwhile) void this.#listAgain(live);
       return live;
     } catch (reason) {
-      if (connection) this.#retire(connection);
+      if (connection) this.#retired.add(connection);
       const error = reason instanceof HostingError ? reason : new HostingError("protocol", "The connection could not be made.");
       this.#log("warning", `Connecting failed: ${error.message}${error.detail === undefined ? "" : ` (${error.detail})`}`);
       if (!signal.aborted) {
@@ -378,7 +372,7 @@ class ServerHost implements HostedServer {
   #lost(live: LiveConnection, loss: Loss, since: number): void {
     if (this.#live !== live) return;
     this.#leave();
-    this.#retire(live);
+    this.#retired.add(live);
     if (this.#disposed) return;
     if (loss.kind === "closed-here") {
       // By a user of the connection: nobody asked for another one.
@@ -419,20 +413,6 @@ class ServerHost implements HostedServer {
     const message = `The server's program ended ${crashLoop.exits} times within a minute; it stays stopped until it is started again.`;
     this.#down = new HostingError("process-exit", message);
     this.#move("crash-loop", message);
-  }
-
-  /** Ends a connection once the requests under way on it have ended by themselves. */
-  #retire(live: LiveConnection): void {
-    if (this.#retired.has(live)) return;
-    const patience = Promise.withResolvers<void>();
-    const stop = this.#clock.after(live.facts.transport === "stdio" ? siblingsMs.stdio : siblingsMs.remote, patience.resolve);
-    const gone = Promise.race([live.idle(), patience.promise])
-      .then(() => live.close())
-      .finally(() => {
-        stop();
-        this.#retired.delete(live);
-      });
-    this.#retired.set(live, gone);
   }
 
   // Tools.
