@@ -102,6 +102,7 @@ async function serve(argv: readonly string[]): Promise<number> {
     },
     settings: () => config.settings,
     contracts: () => config.contracts,
+    startPolicy: (name) => config.starts.get(name),
     log: (server, line) => log(line.level, server, line.text),
     clientInfo: { name: "mcp-safe-replay", version },
   });

@@ -7,8 +7,9 @@ import { join } from "node:path";
 import { systemClock, type Clock } from "../clock.ts";
 import { sameDefinition, type ServerDefinition } from "../hosting/definitions.ts";
 import { eraFile } from "../hosting/era-file.ts";
-import type { HostedServer, ServerLogLine } from "../hosting/hosted-server.ts";
+import type { HostedServer, ServerLogLine, StartPolicy } from "../hosting/hosted-server.ts";
 import type { EraStore } from "../hosting/negotiate.ts";
+import { rememberedFile } from "../hosting/remembered-file.ts";
 import { createHostedServer } from "../hosting/server-host.ts";
 import type { Journal } from "../operations/journal.ts";
 import { openSqliteJournal } from "../operations/sqlite-journal.ts";
@@ -38,6 +39,15 @@ export interface CoreOptions {
   readonly contracts: () => Contracts;
   /** `server` undefined: the program's own line. Lines hold no tool arguments, secrets or transport text of calls. */
   readonly log: (server: string | undefined, line: ServerLogLine) => void;
+  /**
+   * When a server is started, where that is said; read at use. Undefined: by whoever asks it something, and nothing of it is remembered.
+   * With a policy, agents see what the server listed last without starting it.
+   */
+  readonly startPolicy?: (server: string) => StartPolicy | undefined;
+  /** A server of which nothing is remembered is connected once right away, so that its tools are known. Default: no. */
+  readonly discoverNew?: boolean;
+  /** Whether a server may be started now: false while the workspace that defines it is not trusted. Read at use. Default: it may. */
+  readonly mayStart?: (server: string) => boolean;
   readonly clientInfo: { readonly name: string; readonly version: string };
   readonly clock?: Clock;
   readonly random?: () => number;
@@ -118,14 +128,35 @@ export async function createCore(options: CoreOptions): Promise<Core> {
   }
 
   const eraStore = eraFile(join(options.journalDir, "eras.json"));
+  /** Servers that are to be started or asked once they are all there. */
+  let begin: (() => void)[] = [];
+  const remembered = rememberedFile(join(options.journalDir, "tools.json"));
   const add = (name: string, definition: ServerDefinition): void => {
-    const server = createHostedServer({ ...hosting, name, definition, eraStore });
+    const policy = (): StartPolicy | undefined => options.startPolicy?.(name);
+    const server = createHostedServer({
+      ...hosting,
+      name,
+      definition,
+      eraStore,
+      startPolicy: () => policy() ?? "onUse",
+      mayStart: () => options.mayStart?.(name) ?? true,
+      remembered: {
+        get: (fingerprint) => (policy() === undefined ? undefined : remembered.get(fingerprint)),
+        set: (fingerprint, kept) => {
+          if (policy() !== undefined) remembered.set(fingerprint, kept);
+        },
+      },
+    });
     // What was lost before may be found now: by its cursor, its task, or the contract's lookup.
     onNewConnection(server, () => void calls.revisit(server));
     server.onDidChange(changed);
     server.onDidChangeTools(changed);
     server.onLog((line) => options.log(name, line));
     servers.set(name, server);
+    const discover = options.discoverNew === true && policy() === "onUse" && server.remembered === undefined;
+    // How it went is its own status, and in its log.
+    if (policy() === "onStartup") begin.push(() => void server.start().catch(() => undefined));
+    else if (discover) begin.push(() => void server.connect().catch(() => undefined));
   };
 
   const rehearsalParts = (name: string): RehearsalParts => {
@@ -158,6 +189,9 @@ export async function createCore(options: CoreOptions): Promise<Core> {
       }
       gateway.serversChanged();
       changed();
+      const starting = begin;
+      begin = [];
+      for (const start of starting) start();
       await Promise.all(ending);
       // An answer that can still be fetched is worth a connection; a failure to make one shows in the server's status.
       for (const name of await calls.serversToRevisit())

@@ -388,7 +388,7 @@ class GatewayServer implements Gateway {
     const client = this.#clients.identify(request, entry.token, name);
     const agent: AgentRequest = { request, response, hub: this.#hubOf(server), client };
     if (method === "GET") {
-      this.#legacy.get(await this.#ofItsEra(agent, client.capabilities));
+      this.#legacy.get(server.remembered === undefined ? await this.#ofItsEra(agent, client.capabilities) : agent);
       return;
     }
 
@@ -410,6 +410,11 @@ class GatewayServer implements Gateway {
     if (looksModern(request, body)) {
       this.#modern ??= new ModernFace(this.#services);
       if (this.#modern.post(agent, body) === "handled") return;
+    }
+    // What is answered from memory needs no server, and so no twin of it.
+    if (server.remembered !== undefined && asksOnlyWhatIsRemembered(body)) {
+      this.#legacy.post(agent, body);
+      return;
     }
     this.#legacy.post(await this.#ofItsEra(agent, capabilitiesIn(body) ?? client.capabilities), body);
   }
@@ -495,6 +500,17 @@ function capabilitiesIn(body: ReadBody): Record<string, unknown> | undefined {
     return isObject(capabilities) ? capabilities : {};
   }
   return undefined;
+}
+
+/** Whether a server that is not started need not be started for this. */
+function asksOnlyWhatIsRemembered(body: ReadBody): boolean {
+  return body.messages.every(
+    (message) =>
+      message.kind !== "request" ||
+      message.method === "initialize" ||
+      message.method === "ping" ||
+      message.method === "tools/list",
+  );
 }
 
 function isPipe(path: string): boolean {

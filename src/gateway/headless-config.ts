@@ -4,6 +4,7 @@
  */
 import * as z from "zod";
 import { problemsOf, readDefinitions, type Problem, type ServerDefinition } from "../hosting/definitions.ts";
+import type { StartPolicy } from "../hosting/hosted-server.ts";
 import { readContracts, type Contracts } from "../replay/contracts.ts";
 import {
   defaultReplaySettings,
@@ -15,6 +16,8 @@ import {
 
 export interface HeadlessConfig {
   readonly definitions: ReadonlyMap<string, ServerDefinition>;
+  /** When a server is started, where the file says so. */
+  readonly starts: ReadonlyMap<string, StartPolicy>;
   readonly serverTrust: ReadonlyMap<string, boolean>;
   readonly workspaceTrusted: boolean;
   readonly settings: ReplaySettings;
@@ -57,6 +60,7 @@ export function readConfig(text: string, env: Readonly<Record<string, string | u
     }));
     return {
       definitions: new Map(),
+      starts: new Map(),
       serverTrust: new Map(),
       workspaceTrusted: false,
       settings: defaultReplaySettings,
@@ -65,7 +69,7 @@ export function readConfig(text: string, env: Readonly<Record<string, string | u
     };
   }
   const { data } = parsed;
-  const { definitions, problems } = readDefinitions(data.servers, "servers", { env });
+  const { definitions, starts, problems } = readDefinitions(data.servers, "servers", { env });
   for (const name of Object.keys(data.serverTrust ?? {})) {
     if (!Object.hasOwn(data.servers, name))
       problems.push({ place: `serverTrust.${name}`, message: "there is no server of this name" });
@@ -74,6 +78,7 @@ export function readConfig(text: string, env: Readonly<Record<string, string | u
   problems.push(...read.problems);
   return {
     definitions,
+    starts,
     contracts: read.contracts,
     serverTrust: new Map(Object.entries(data.serverTrust ?? {})),
     workspaceTrusted: data.workspaceTrusted ?? false,

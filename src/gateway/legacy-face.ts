@@ -163,7 +163,7 @@ export class LegacyFace {
     }
   }
 
-  /** Answered from what the server said of itself; the server is connected when the first agent comes. */
+  /** Answered from what the server said of itself, now or the last time; where nothing is remembered, it is connected for this. */
   async #initialize(agent: AgentRequest, exchange: Exchange, { id, params }: RpcRequest): Promise<unknown> {
     const asked = params?.["protocolVersion"];
     const fail = (fault: Fault) => exchange.answer({ id, error: errorMessage(id, fault).error });
@@ -178,7 +178,8 @@ export class LegacyFace {
       params?.["capabilities"],
     );
     this.#services.log({ level: "debug", text: `${agent.hub.server.name}: '${client.name}' initialises` });
-    const reached = await reach(agent.hub, this.#services);
+    const remembered = agent.hub.fromMemory();
+    const reached = remembered === undefined ? await reach(agent.hub, this.#services) : { connection: remembered };
     if ("fault" in reached) return await fail(reached.fault);
     const { facts } = reached.connection;
     await exchange.answer({
@@ -197,6 +198,11 @@ export class LegacyFace {
     const { hub, client } = agent;
     const { id, method } = request;
     const fail = (fault: Fault) => exchange.answer({ id, error: errorMessage(id, fault).error });
+    const remembered = method === "tools/list" ? hub.fromMemory() : undefined;
+    if (remembered !== undefined) {
+      const result = resultForLegacy(method, { tools: remembered.tools }, remembered.facts.era);
+      return await exchange.answer({ id, result: shownTools(hub, this.#services, result) });
+    }
     const reached = await reach(hub, this.#services);
     if ("fault" in reached) return await fail(reached.fault);
     const { connection } = reached;

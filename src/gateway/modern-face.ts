@@ -213,7 +213,8 @@ export class ModernFace {
   }
 
   async #discover(agent: AgentRequest, exchange: Exchange, id: RpcId): Promise<unknown> {
-    const reached = await reach(agent.hub, this.#services);
+    const remembered = agent.hub.fromMemory();
+    const reached = remembered === undefined ? await reach(agent.hub, this.#services) : { connection: remembered };
     if ("fault" in reached) return await this.#fail(exchange, id, reached.fault);
     const { facts } = reached.connection;
     await exchange.answer({
@@ -233,6 +234,11 @@ export class ModernFace {
   /** Every request but a tools/call: passed on, its answer passed back. The agent's disconnect cancels it. */
   async #pass(agent: AgentRequest, exchange: Exchange, { id, method, params }: RpcRequest): Promise<unknown> {
     const { hub, client } = agent;
+    const remembered = method === "tools/list" ? hub.fromMemory() : undefined;
+    if (remembered !== undefined) {
+      const result = resultForModern(method, { tools: remembered.tools }, remembered.facts);
+      return await exchange.answer({ id, result: shownTools(hub, this.#services, result) });
+    }
     const reached = await reach(hub, this.#services);
     if ("fault" in reached) return await this.#fail(exchange, id, reached.fault);
     const { connection } = reached;

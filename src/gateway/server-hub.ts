@@ -6,7 +6,7 @@
  */
 import { randomUUID } from "node:crypto";
 import type { HostedConnection } from "../hosting/connection.ts";
-import type { HostedServer, ServerLogLine } from "../hosting/hosted-server.ts";
+import type { HostedServer, RememberedServer, ServerLogLine } from "../hosting/hosted-server.ts";
 import type { Client } from "./clients.ts";
 import { metaKeys, without } from "./envelope.ts";
 import type { Exchange } from "./exchange.ts";
@@ -275,6 +275,16 @@ export class ServerHub {
   listen(listener: (message: Record<string, unknown>) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  /**
+   * What a server that is not started said of itself last, for an agent that asks only that. When the server lists other tools once it is
+   * started, all agents are told.
+   */
+  fromMemory(): RememberedServer | undefined {
+    const { remembered } = this.server;
+    if (remembered !== undefined) this.#toolsConnection ??= "remembered";
+    return remembered;
   }
 
   /** Tells every agent that the tools it sees have changed. */

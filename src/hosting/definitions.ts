@@ -12,7 +12,17 @@ import * as z from "zod";
 /** Names appear in URLs, in settings keys and in tool ids: letters, digits, `_`, `-`, `.`; no dot first. */
 export const serverNamePattern = /^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$/;
 
+/**
+ * When a server is started: by the first call or question that needs it, when the window (or program) starts, or only by a person.
+ * What it listed last is shown to agents before that.
+ */
+export const startPolicies = ["onUse", "onStartup", "manual"] as const;
+export type StartPolicy = (typeof startPolicies)[number];
+
 const strings = z.record(z.string(), z.string());
+const start = z
+  .enum(startPolicies, { error: `must be one of ${startPolicies.map((policy) => `'${policy}'`).join(", ")}` })
+  .optional();
 
 const stdioSchema = z.strictObject({
   type: z.literal("stdio").optional(),
@@ -21,14 +31,15 @@ const stdioSchema = z.strictObject({
   env: strings.optional(),
   envFile: z.string().min(1, "must name a file").optional(),
   cwd: z.string().min(1).optional(),
+  start,
 });
 
 const httpUrl = z
   .string()
   .refine((value) => URL.canParse(value) && /^https?:$/.test(new URL(value).protocol), "must be an http:// or https:// URL");
 
-const httpSchema = z.strictObject({ type: z.literal("http").optional(), url: httpUrl, headers: strings.optional() });
-const sseSchema = z.strictObject({ type: z.literal("sse"), url: httpUrl, headers: strings.optional() });
+const httpSchema = z.strictObject({ type: z.literal("http").optional(), url: httpUrl, headers: strings.optional(), start });
+const sseSchema = z.strictObject({ type: z.literal("sse"), url: httpUrl, headers: strings.optional(), start });
 
 /** What a definition keeps apart: it is put in when the server is started or reached, and shown, stored or compared nowhere. */
 interface WithSecrets {
@@ -81,6 +92,8 @@ export interface ReadDefinitions {
   readonly problems: Problem[];
   /** Servers that are without a mistake but for values that a person has yet to enter: name to the ids of those inputs. */
   readonly waiting: Map<string, readonly string[]>;
+  /** When a server is started, where that is said. It is no part of the definition: it starts or reaches nothing else. */
+  readonly starts: Map<string, StartPolicy>;
 }
 
 /**
@@ -91,10 +104,11 @@ export function readDefinitions(input: unknown, place: string, variables: Variab
   const definitions = new Map<string, ServerDefinition>();
   const problems: Problem[] = [];
   const waiting = new Map<string, readonly string[]>();
-  if (input === undefined) return { definitions, problems, waiting };
+  const starts = new Map<string, StartPolicy>();
+  if (input === undefined) return { definitions, problems, waiting, starts };
   if (typeof input !== "object" || input === null || Array.isArray(input)) {
     problems.push({ place, message: "must be an object of server names and definitions" });
-    return { definitions, problems, waiting };
+    return { definitions, problems, waiting, starts };
   }
   for (const [name, value] of Object.entries(input)) {
     const here = `${place}.${name}`;
@@ -107,17 +121,18 @@ export function readDefinitions(input: unknown, place: string, variables: Variab
     }
     const read = readDefinition(value, here, variables);
     if (read.definition) definitions.set(name, read.definition);
+    if (read.start !== undefined) starts.set(name, read.start);
     if (read.waiting !== undefined && read.problems.length === 0) waiting.set(name, read.waiting);
     problems.push(...read.problems);
   }
-  return { definitions, problems, waiting };
+  return { definitions, problems, waiting, starts };
 }
 
 function readDefinition(
   value: unknown,
   place: string,
   variables: Variables,
-): { definition?: ServerDefinition; problems: Problem[]; waiting?: readonly string[] } {
+): { definition?: ServerDefinition; problems: Problem[]; waiting?: readonly string[]; start?: StartPolicy } {
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     return { problems: [{ place, message: "must be an object with 'command' (stdio) or 'url' (http, sse)" }] };
   }
@@ -143,6 +158,7 @@ function readDefinition(
   const parsed = schema.safeParse(substituted);
   if (!parsed.success) return { problems: problemsOf(parsed.error, place) };
   const data = parsed.data;
+  const begin = data.start === undefined ? {} : { start: data.start };
   const secrets = Object.keys(reading.secrets).length === 0 ? {} : { secrets: reading.secrets };
   if ("command" in data) {
     const fromFile = data.envFile === undefined ? {} : readEnvFile(data.envFile, variables);
@@ -156,9 +172,13 @@ function readDefinition(
       ...(data.cwd === undefined ? {} : { cwd: data.cwd }),
       ...secrets,
     };
-    return { definition, problems: [] };
+    return { definition, problems: [], ...begin };
   }
-  return { definition: { type: type as "http" | "sse", url: data.url, headers: data.headers ?? {}, ...secrets }, problems: [] };
+  return {
+    definition: { type: type as "http" | "sse", url: data.url, headers: data.headers ?? {}, ...secrets },
+    problems: [],
+    ...begin,
+  };
 }
 
 /** Bytes of an env file. */

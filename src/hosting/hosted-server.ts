@@ -2,20 +2,13 @@
  * Owns: the interface of one hosted server: its definition, its state, its one live connection.
  * Leaves to others: what a lost call means (src/replay), who may use it (src/trust, src/gateway).
  */
-import type { ServerDefinition } from "./definitions.ts";
+import type { ServerDefinition, StartPolicy } from "./definitions.ts";
 import type { Era } from "./evidence.ts";
 import type { ServerHealth } from "./health/record.ts";
 import type { ServerState } from "./health/transitions.ts";
 import type { HostedConnection, ListedTool, ServerFacts } from "./connection.ts";
 
-export type { ServerState };
-
-/**
- * When a server is started: by the first call or question that needs it, when the window (or program) starts, or only by a person.
- * What it listed last is shown to agents before that.
- */
-export const startPolicies = ["onUse", "onStartup", "manual"] as const;
-export type StartPolicy = (typeof startPolicies)[number];
+export type { ServerState, StartPolicy };
 
 /** What a server said of itself and its tools when it was last connected. */
 export interface RememberedServer {

@@ -6,11 +6,10 @@
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { EventEmitter, commands, version, window } from "vscode";
+import { EventEmitter, commands, version, window, workspace } from "vscode";
 import type { Disposable, Event, ExtensionContext } from "vscode";
 import type { Core } from "../gateway/core.ts";
 import type { GatewayToken } from "../gateway/gateway.ts";
-import type { HostedServer } from "../hosting/hosted-server.ts";
 import type { Contract, Contracts } from "../replay/contracts.ts";
 import { DisposableList } from "./disposables.ts";
 import { makeEndpoint } from "./endpoint.ts";
@@ -72,7 +71,6 @@ export class CoreHost implements Disposable {
   #gathered: GatheredServers | undefined;
   #start: Promise<void> | undefined;
   readonly #announced = new Map<string, boolean>();
-  readonly #begun = new WeakSet<HostedServer>();
   /** The settings changed while the core was starting. */
   #changedMeanwhile = false;
   /** One change of the definitions after the other. */
@@ -181,6 +179,10 @@ export class CoreHost implements Disposable {
         trust: this.#parts.trust,
         settings: () => replaySettings(engine.defaultReplaySettings),
         contracts: () => this.#contractsNow(),
+        startPolicy: (name) => this.#gathered?.starts.get(name) ?? "onUse",
+        discoverNew: true,
+        // What is gathered in Restricted Mode has none of the workspace's in it; this holds at the moment of use as well.
+        mayStart: (name) => workspace.isTrusted || this.originOf(name) === "user",
         log: (server, line) => logs.write(server, line),
         clientInfo: {
           name: "mcp-safe-replay",
@@ -275,22 +277,10 @@ export class CoreHost implements Disposable {
     problems.warnOfForeignValues();
     problems.warnOfWaiting(gathered.waiting);
     await core.setDefinitions(definitions);
-    this.#startNewServers(core);
     logs.keepOnly(names);
     this.#serversChanged.fire();
     // Not awaited: it only makes rows in the Settings UI, and fails when settings.json has a mistake that VS Code itself reports.
     void settings.listForTrust([...definitions.keys()], (name) => trust.hasRecord(name)).catch(() => undefined);
-  }
-
-  /** Starts each server once; one that a person stopped stays stopped until its definition changes. How it went is its own status. */
-  #startNewServers(core: Core): void {
-    for (const server of core.servers.values()) {
-      if (this.#begun.has(server)) continue;
-      this.#begun.add(server);
-      void server.start().catch((error: unknown) => {
-        this.#parts.logs.write(server.name, { level: "error", text: messageFor(error) ?? "The server could not be started." });
-      });
-    }
   }
 
   /** Ends the core: stops the servers and closes the journal. */

@@ -41,18 +41,20 @@ export async function demoProfile({ workspaceFolder }: DemoContext): Promise<Dem
     type: "stdio",
     command: process.execPath,
     args: [join(repositoryRoot, "test", "servers", "demo", `${name}.ts`), "--ledger", ledgerOf(name)],
+    start: "onStartup",
   });
   const http = await startHttpDemo(notesDemo, { ledger: new Ledger(ledgerOf("notes"), { server: "notes" }), port: 0 });
   return {
     settings: {
       "mcpSafeReplay.servers": {
         booking: demo("booking"),
-        notes: { type: "http", url: http.url },
+        notes: { type: "http", url: http.url, start: "onStartup" },
         inventory: demo("inventory"),
         everything: {
           type: "stdio",
           command: process.execPath,
           args: [join(repositoryRoot, "node_modules", "@modelcontextprotocol", "server-everything", "dist", "index.js"), "stdio"],
+          start: "onStartup",
         },
       },
     },

@@ -6,6 +6,7 @@
 import { EventEmitter, workspace } from "vscode";
 import type { Disposable, Event, Uri, WorkspaceFolder } from "vscode";
 import type { ReadDefinitions, ServerDefinition } from "../../hosting/definitions.ts";
+import type { StartPolicy } from "../../hosting/hosted-server.ts";
 import { DisposableList } from "../disposables.ts";
 import { isRecord, personsValue, section } from "../settings.ts";
 import type { PlacedProblem } from "../settings.ts";
@@ -32,6 +33,8 @@ export interface WaitingServer {
 
 export interface GatheredServers {
   readonly definitions: ReadonlyMap<string, ServerDefinition>;
+  /** When a server is started, where its definition says so. */
+  readonly starts: ReadonlyMap<string, StartPolicy>;
   readonly origins: ReadonlyMap<string, Origin>;
   readonly waiting: readonly WaitingServer[];
   readonly problems: readonly PlacedProblem[];
@@ -106,6 +109,7 @@ export class ServerSources implements Disposable {
 
 class Gathering implements GatheredServers {
   readonly definitions = new Map<string, ServerDefinition>();
+  readonly starts = new Map<string, StartPolicy>();
   readonly origins = new Map<string, Origin>();
   readonly waiting: WaitingServer[] = [];
   readonly problems: PlacedProblem[] = [];
@@ -166,6 +170,7 @@ class Gathering implements GatheredServers {
     );
     mistakes(read.problems);
     for (const [name, definition] of read.definitions) this.definitions.set(name, definition);
+    for (const [name, start] of read.starts) this.starts.set(name, start);
     for (const [name, ids] of read.waiting) {
       const asked = ids.map((id) => inputs.get(id)).filter((input) => input !== undefined);
       const what = asked.map(({ description }) => description).join(", ");

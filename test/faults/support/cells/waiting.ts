@@ -161,6 +161,8 @@ export async function siblings(run: Run): Promise<void> {
   for (const [index, subject] of others.entries()) {
     await expectOutcome(lab, subject, await (waiting[index] as Calling).answer, completed());
   }
-  await lab.peer.untilRequests(lab.peer.era === "2026-07-28" ? "server/discover" : "ping", 1);
+  // Their answers prove that the server is there: it is not asked.
+  await lab.untilServer("connected");
+  expect(probes()).toBe(before);
   expect(isStdio(run.transport)).toBe(false);
 }
