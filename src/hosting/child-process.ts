@@ -6,6 +6,7 @@ import { spawnSync, type ChildProcess } from "node:child_process";
 import { getDefaultEnvironment } from "@modelcontextprotocol/client/stdio";
 import spawn from "cross-spawn";
 import type { Clock } from "../clock.ts";
+import { guardGroup, releaseGroup } from "./process-guard.ts";
 
 export interface ProcessPlan {
   readonly command: string;
@@ -31,6 +32,7 @@ export function startProcess(plan: ProcessPlan): ChildProcess {
     // When this process ends without having stopped its servers, they must not outlive it.
     if (running.size === 0) process.on("exit", killAll);
     running.add(child);
+    guardGroup(child.pid);
     child.once("exit", () => forget(child));
   }
   return child;
@@ -74,4 +76,5 @@ export async function endProcess(child: ChildProcess, clock: Clock, graceMs: num
   }
   // Children that outlived their leader. The leader's id is still theirs, so this is no stranger's group.
   if (posix) signalGroup(child, "SIGKILL");
+  releaseGroup(child.pid);
 }
