@@ -13,6 +13,7 @@ import * as z from "zod";
 import type { ListedTool } from "../hosting/connection.ts";
 import { problemsOf, type Problem } from "../hosting/definitions.ts";
 import type { TrustNow } from "../trust/trust.ts";
+import type { PreventionReason } from "./prevention-reasons.ts";
 
 const pointer = z
   .string()
@@ -227,22 +228,6 @@ export interface PreventionInput {
   readonly sameSchema: boolean;
   readonly sameServer: boolean;
 }
-
-/** Every reason for which a duplicate-prevention contract does not cover a further attempt. */
-export const preventionReasons = {
-  "no-contract": "no duplicate-prevention contract covers this tool",
-  "promises-missing": "the contract does not declare all five promises",
-  "no-key": "the first attempt carried no key in the argument that the contract names",
-  "window-over": "the provider may have forgotten the key by now",
-  "clock-moved": "the clock went back since the first attempt",
-  "not-a-connection-loss": "the loss was a timeout, a cancellation, a stop or a redirect",
-  "workspace-not-trusted": "the workspace is not trusted",
-  "attempts-used-up": "all attempts are used up",
-  "tool-gone": "the server no longer lists the tool",
-  "schema-changed": "the tool's input schema changed",
-  "server-changed": "another server answers there now",
-} as const;
-export type PreventionReason = keyof typeof preventionReasons;
 
 /** Whether the contract makes a further attempt with the same key safe. All of it, or nothing. */
 export function preventionVerdict(input: PreventionInput): {

@@ -6,7 +6,7 @@
  */
 import type { HostedConnection } from "../hosting/connection.ts";
 import type { JsonRpcAnswer, Loss } from "../hosting/evidence.ts";
-import type { Attempt, EventData, OperationEvent, Reason } from "../operations/model.ts";
+import type { Attempt, EventData, Operation, OperationEvent, Reason } from "../operations/model.ts";
 import { lookedUpAnswer, marked, notExecutedAnswer, readLostAnswer, unresolvedAnswer } from "./answers.ts";
 import { submit, type Course, type Waited } from "./attempt.ts";
 import { patience, type ReplayBudget } from "./backoff.ts";
@@ -16,6 +16,7 @@ import { dataOf, evaluate } from "./contracts.ts";
 import { observationOf, type Desk } from "./desk.ts";
 import { furtherAttempt, furtherAttemptBoundMs, resendConnection } from "./further-attempt.ts";
 import { declaresRead } from "./gate.ts";
+import type { LookupFinding } from "./lookup.ts";
 import type { Reconciliation } from "./reconciliation.ts";
 import { recover, type Recovered } from "./recovery.ts";
 
@@ -264,7 +265,8 @@ export class CourseRunner {
       // Settled by a person or answered late in the meantime.
       if (operation?.state !== "unresolved") return ourAnswer(course.id, unresolvedAnswer(course.id, reason, course.attempts));
       // With the arguments as they were sent: the journal may keep only a part of them.
-      const finding = await this.#reconciliation.lookUp({ ...operation, intention: course.intention }, course.server);
+      const finding = await this.#lookUpInTime(course, operation, furtherAttemptBoundMs - (desk.clock.now() - since));
+      if (finding === "too-slow") return this.#hold(course, reason, [...verdict, "took-too-long"]);
       if (finding.found === "effect") {
         return {
           ...ourAnswer(course.id, lookedUpAnswer(course.id, finding.evidence, course.attempts)),
@@ -279,6 +281,23 @@ export class CourseRunner {
       }
       await desk.pause(finding.againMs);
     }
+  }
+
+  /** A lookup for as long as the caller may wait. After that it goes on by itself: what it establishes settles the operation all the same. */
+  #lookUpInTime(course: Course, operation: Operation, ms: number): Promise<LookupFinding | "too-slow"> {
+    return new Promise((resolve) => {
+      let over = false;
+      const stopClock = this.#desk.clock.after(ms, () => {
+        over = true;
+        resolve("too-slow");
+      });
+      void this.#reconciliation.lookUp({ ...operation, intention: course.intention }, course.server).then((finding) => {
+        stopClock();
+        if (over && finding.found === "undecided" && finding.againMs !== undefined)
+          this.#reconciliation.lookUpLater(course.id, course.server, finding.againMs);
+        resolve(finding);
+      });
+    });
   }
 
   /** A definitive "none" under the contract, while the caller still waits: the one automatic repeat that a lookup allows. */

@@ -6,9 +6,10 @@
 import type { HostedConnection, ListedTool } from "../hosting/connection.ts";
 import type { Course } from "./attempt.ts";
 import { fullJitter, type ReplayBudget } from "./backoff.ts";
-import { preventionVerdict, type PreventionReason } from "./contracts.ts";
+import { preventionVerdict } from "./contracts.ts";
 import { kindOf, toolNamed, type Desk } from "./desk.ts";
 import { hardAttemptLimit, isProvenRead, replayGate, sameSchema, type GateReason } from "./gate.ts";
+import type { PreventionReason } from "./prevention-reasons.ts";
 
 /** Reconnecting and waiting for a further attempt may not take the caller's answer past this after a loss, in milliseconds. */
 export const furtherAttemptBoundMs = 5_000;

@@ -5,7 +5,7 @@
  * Sources: DESIGN.md section 4, step 4; the second source document, steps 5 and 6.
  */
 import canonicalize from "canonicalize";
-import { dataOf, evaluate, valueAt, type Lookup } from "./contracts.ts";
+import { dataOf, evaluate, marginMs, valueAt, type Lookup } from "./contracts.ts";
 
 /** What is known of the operation that is looked up. */
 export interface LookupSubject {
@@ -118,7 +118,7 @@ export function judgeLookup(
       againMs: lookup.consistentAfterSeconds * 1000 - age,
     };
   }
-  if (times.now - times.firstSentAt >= lookup.recordsKeptSeconds * 1000)
+  if (times.now - times.firstSentAt >= lookup.recordsKeptSeconds * 1000 - marginMs(lookup.recordsKeptSeconds))
     return { found: "undecided", evidence: "the lookup found nothing, but the provider may have dropped the record by now" };
   return { found: "no-effect", evidence: `the lookup tool '${lookup.tool}' says definitively that there is none` };
 }

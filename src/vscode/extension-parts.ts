@@ -11,6 +11,7 @@ import { operationActions } from "./actions/operations.ts";
 import { rehearsalActions } from "./actions/rehearse.ts";
 import { otherClientActions } from "./actions/other-clients.ts";
 import { serverActions } from "./actions/servers.ts";
+import { showAlarms } from "./alarms.ts";
 import { registerCommands } from "./commands.ts";
 import { CoreHost } from "./core-host.ts";
 import { DisposableList } from "./disposables.ts";
@@ -58,6 +59,7 @@ export function buildExtension(context: ExtensionContext): Extension {
   const rehearsals = parts.add(new Rehearsals(host, context.globalState));
   const documents = parts.add(new OperationDocuments(host, rehearsals));
   parts.add(new UnresolvedView(host, operations));
+  parts.add(showAlarms(operations));
   parts.add(new WorkspaceFileLenses(host, trust));
   const preview = parts.add(new ImportPreview());
   const servers = parts.add(new ServersView(host, trust, settings, rehearsals, clients));

@@ -3,6 +3,7 @@
  * Leaves to others: the reasons in words and the texts that agents get (src/replay/answers.ts). Pure.
  */
 import { reasonWords } from "../replay/answers.ts";
+import { preventionReasons } from "../replay/prevention-reasons.ts";
 import { gateReasons } from "../replay/gate.ts";
 import type { WhatIfLost } from "../replay/what-if-lost.ts";
 import type { ListedTool } from "../hosting/connection.ts";
@@ -197,9 +198,19 @@ function status(httpStatus: number | undefined): string {
   return httpStatus === undefined ? "" : `, HTTP ${httpStatus}`;
 }
 
+const otherVerdicts: Readonly<Record<string, string>> = {
+  gate: "the server declares it repeatable and is trusted",
+  contract: "a contract's key prevents duplicates",
+  "took-too-long": "it would have taken too long",
+  "key-conflict": reasonWords["key-conflict"],
+  "still-running": "the provider said that it is still running",
+  "further-attempt-refused": "the further attempt was refused, which says nothing of the first",
+  "further-attempt-answered": "the further attempt was answered with an error, which says nothing of the first",
+};
+
 function verdict(reasons: readonly string[]): string {
   if (reasons.length === 0 || reasons.includes("allowed")) return "";
-  const known: Readonly<Record<string, string>> = { ...gateReasons, "took-too-long": "it would have taken too long" };
+  const known: Readonly<Record<string, string>> = { ...preventionReasons, ...gateReasons, ...otherVerdicts };
   return `: ${reasons.map((reason) => (Object.hasOwn(known, reason) ? known[reason] : reason)).join("; ")}`;
 }
 

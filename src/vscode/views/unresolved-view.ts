@@ -7,6 +7,7 @@
 import { EventEmitter, MarkdownString, TreeItemCollapsibleState, window } from "vscode";
 import type { Disposable, Event, TreeDataProvider, TreeView } from "vscode";
 import type { Operation, OperationEvent } from "../../operations/model.ts";
+import { isAlarm } from "../alarm-text.ts";
 import type { CoreHost } from "../core-host.ts";
 import { DisposableList } from "../disposables.ts";
 import type { Operations } from "../operations.ts";
@@ -190,6 +191,7 @@ function descriptionOf(operation: Operation, kind: Kind, now: number): string {
 
 function iconOf(operation: Operation, kind: Kind): ReturnType<typeof icon> {
   if (kind === "conflict") return icon("warning", "list.errorForeground");
+  if (isAlarm(operation)) return icon("error", "list.errorForeground");
   if (kind === "unresolved") return icon("question", "list.warningForeground");
   if (kind === "read") return icon("book");
   return icon(operation.state === "effect-confirmed" ? "pass" : operation.state === "no-effect" ? "circle-slash" : "dash");

@@ -451,6 +451,39 @@ describe("the duplicate guard", () => {
     expect(server.requests).toHaveLength(2);
   });
 
+  /** What the second of two identical calls gets, how many are sent, and whether it is marked as a possible duplicate. */
+  it.each<[keyof ReplaySettings["duplicateGuard"], "hold" | "warn" | "off", string, number, boolean]>([
+    ["unresolved", "hold", "HELD", 1, false],
+    ["unresolved", "warn", "second", 2, true],
+    ["unresolved", "off", "second", 2, false],
+    ["undelivered", "hold", "first", 1, false],
+    ["undelivered", "warn", "second", 2, true],
+    ["undelivered", "off", "second", 2, false],
+    ["inFlight", "hold", "HELD", 1, false],
+    ["inFlight", "warn", "second", 2, true],
+    ["inFlight", "off", "second", 2, false],
+  ])("has a setting for each part: %s, %s", async (part, mode, gets, sent, isMarked) => {
+    settings = { ...settings, duplicateGuard: { unresolved: "off", undelivered: "off", inFlight: "off", [part]: mode } };
+    let release: () => void = () => undefined;
+    const released = new Promise<void>((done) => (release = done));
+    const lost = part === "unresolved";
+    server.script = [
+      () => (part === "inFlight" ? released.then(() => answer("first")) : lost ? loss("reset") : answer("first")),
+      () => answer("second"),
+    ];
+    const first = call("charge");
+    if (part === "inFlight") await expect.poll(() => server.requests.length).toBe(1);
+    else await first;
+    const [{ id } = { id: "" }] = await journal.operations({});
+    const second = await call("charge");
+    release();
+    await first;
+    expect(resultText(second)).toContain(gets);
+    expect(server.requests).toHaveLength(sent);
+    const { possibleDuplicateOf } = (mark(second) ?? {}) as { possibleDuplicateOf?: string };
+    expect(possibleDuplicateOf).toBe(isMarked ? id : undefined);
+  });
+
   it("keeps a recorded answer for the same client and conversation", async () => {
     await call("charge", {}, {}, "agent", "one");
     await call("charge", {}, {}, "agent", "two");

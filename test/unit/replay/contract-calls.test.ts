@@ -237,6 +237,30 @@ describe("duplicate prevention", () => {
     expect(provider.creates).toBe(2);
   });
 
+  it("counts the retention from the first send, through every further attempt", async () => {
+    contractIs({ duplicatePrevention: { ...duplicatePrevention, retentionSeconds: 100 } });
+    server.script.splice(1, 0, (call) => {
+      clock.advance(100_000 - marginMs(100));
+      return provider.step(call);
+    });
+    provider.faults.push("lose", "lose", "answer");
+    expect(mark(await book())).toMatchObject({ state: "unresolved", attempts: 2 });
+    expect(provider.creates).toBe(2);
+  });
+
+  it("counts it from the first send for a repeat too: what the provider may have forgotten is not sent by itself", async () => {
+    contractIs({ duplicatePrevention: { ...duplicatePrevention, retentionSeconds: 100 } });
+    workspaceTrusted = false;
+    provider.faults.push("lose", "lose", "answer");
+    await book();
+    workspaceTrusted = true;
+    clock.advance(100_000 - marginMs(100));
+    const { id } = await only();
+    await calls.settle(id, "no-effect", "looked", "person");
+    expect(mark(await calls.repeat(id, "looked", {}))).toMatchObject({ state: "unresolved", attempts: 2 });
+    expect(provider.creates).toBe(2);
+  });
+
   it("asks again with the same key while the provider says that the first is still running", async () => {
     contractIs({ duplicatePrevention });
     provider.faults.push("lose", "running", "answer");
@@ -393,6 +417,52 @@ describe("a lookup", () => {
     expect(await calls.lookUp(id)).toMatchObject({ found: "undecided" });
     release(answer("booked after all"));
     await expect.poll(async () => (await only()).state).toBe("completed");
+  });
+
+  it("does not keep the agent waiting: it is answered within seconds, and what the lookup says later settles the call", async () => {
+    provider.faults.push("lose");
+    let say: (ending: Ending) => void = () => undefined;
+    server.script.splice(1, 0, () => new Promise((done) => (say = done)));
+    const pending = book();
+    await expect.poll(() => server.requests.at(-1)?.params["name"]).toBe("find_booking");
+    clock.advance(5_000);
+    expect(mark(await pending)).toMatchObject({ state: "unresolved", reason: "connection-lost" });
+    const reference = String(keys()[0]);
+    say(answer(JSON.stringify({ status: "booked", booking: { hotel: "Grand", reference } })));
+    await expect.poll(async () => (await only()).state).toBe("effect-confirmed");
+    expect(provider.creates).toBe(1);
+  });
+
+  it("that says only after the agent was answered that there is none repeats nothing by itself", async () => {
+    server.script.unshift(() => loss("reset"));
+    let say: (ending: Ending) => void = () => undefined;
+    server.script.splice(1, 0, () => new Promise((done) => (say = done)));
+    contractIs({
+      duplicatePrevention: { ...duplicatePrevention, promises: {} },
+      lookup: { ...lookup, consistentAfterSeconds: 0 },
+    });
+    const pending = book();
+    await expect.poll(() => server.requests.at(-1)?.params["name"]).toBe("find_booking");
+    clock.advance(5_000);
+    expect(mark(await pending)).toMatchObject({ state: "unresolved" });
+    say(answer(JSON.stringify({ status: "none" })));
+    await expect.poll(async () => (await only()).state).toBe("no-effect");
+    expect(provider.creates).toBe(0);
+  });
+
+  it("is offered while the call is unresolved, and recovery only where a cursor or task is left", async () => {
+    provider.faults.push("lose");
+    provider.lookupSays = "lost";
+    await book();
+    const { id } = await only();
+    expect(await calls.reconcileOptions(id)).toEqual({ recover: false, lookUp: true });
+    await journal.append(
+      [{ operationId: id, type: "cursor", actor: "server", at: clock.now(), data: { attempt: 1, eventId: "e1" } }],
+      { durable: false },
+    );
+    expect(await calls.reconcileOptions(id)).toEqual({ recover: true, lookUp: true });
+    await calls.settle(id, "dismissed", "", "person");
+    expect(await calls.reconcileOptions(id)).toEqual({ recover: false, lookUp: false });
   });
 
   it("runs again when the server comes back, and on demand", async () => {

@@ -75,10 +75,11 @@ describe("a lookup's answer", () => {
     [
       "none, when records may be gone",
       { status: "none" },
-      { firstSentAt: 0, lostAt: 3_590_000, now: 3_600_000 },
+      { firstSentAt: 0, lostAt: 3_530_000, now: 3_540_000 },
       "undecided",
       "dropped the record",
     ],
+    ["none, just before records may be gone", { status: "none" }, { firstSentAt: 0, lostAt: 0, now: 3_539_999 }, "no-effect", ""],
     [
       "none, after the clock went back",
       { status: "none" },
