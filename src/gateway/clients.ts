@@ -21,8 +21,13 @@ export interface SeenClient {
 
 /** What the faces know of the client behind a request. */
 export interface Client {
-  /** Equal for requests that cannot be told apart: same token, same self-given name, same User-Agent. */
+  /**
+   * Equal for requests that may come from one client: same token, same self-given name, same User-Agent. What a client says of itself in
+   * `initialize` or `_meta` is no part of it, since a legacy request on another connection does not say it again.
+   */
   readonly key: string;
+  /** It has said who it is. */
+  readonly introduced?: true;
   readonly name: string;
   readonly version?: string;
   readonly token?: string;
@@ -41,7 +46,10 @@ const maxClients = 200;
 const maxText = 200;
 
 export class Clients {
+  /** The latest of those that share a key. */
   readonly #byKey = new Map<string, Client>();
+  /** All that were seen, told apart by what they say of themselves, too; the latest last. */
+  readonly #seen = new Map<string, Client>();
   readonly #bySocket = new WeakMap<Socket, Client>();
   readonly #now: () => number;
 
@@ -49,49 +57,63 @@ export class Clients {
     this.#now = now;
   }
 
-  /** The client of this request; its last use is now. */
-  identify(request: IncomingMessage, token: string | undefined, server: string): Client {
+  /** The client of this request, as far as its headers and its connection tell. */
+  identify(request: IncomingMessage, token: string | undefined): Client {
     const selfName = text(request.headers[clientHeader]);
     const userAgent = text(request.headers["user-agent"]);
     const key = JSON.stringify([token ?? "", selfName ?? "", userAgent ?? ""]);
     const onSocket = this.#bySocket.get(request.socket);
     const latest = this.#byKey.get(key);
-    let client = onSocket?.key === key ? withCapabilitiesOf(onSocket, latest) : latest;
-    if (client === undefined) {
-      client = {
-        key,
-        name: selfName ?? userAgent ?? "unnamed client",
-        ...(token === undefined ? {} : { token }),
-        servers: new Set(),
-        lastUse: 0,
-      };
-    }
+    const known = onSocket?.key === key ? withCapabilitiesOf(onSocket, latest) : latest;
+    if (known !== undefined) return known;
+    return {
+      key,
+      name: selfName ?? userAgent ?? "unnamed client",
+      ...(token === undefined ? {} : { token }),
+      servers: new Set(),
+      lastUse: 0,
+    };
+  }
+
+  /** It uses this server now. */
+  used(client: Client, server: string): void {
     client.lastUse = this.#now();
     client.servers.add(server);
     this.#remember(client);
-    return client;
   }
 
-  /** Records what an `initialize` said, for this connection and for whoever cannot be told apart from it. */
-  initialized(request: IncomingMessage, before: Client, clientInfo: unknown, capabilities: unknown): Client {
+  /**
+   * Records what an `initialize`, or a request of 2026-07-28, said of its client, for this connection and for whoever cannot be told apart
+   * from it. This is its use, too.
+   */
+  initialized(request: IncomingMessage, before: Client, server: string, clientInfo: unknown, capabilities: unknown): Client {
     const info = isObject(clientInfo) ? clientInfo : {};
     const version = text(info["version"]);
-    const client: Client = {
+    const own = text(info["title"]) ?? text(info["name"]);
+    const named = {
       key: before.key,
-      name: text(info["title"]) ?? text(info["name"]) ?? before.name,
+      ...(own === undefined && before.introduced !== true ? {} : { introduced: true as const }),
+      name: own ?? before.name,
       ...(version === undefined ? {} : { version }),
+    };
+    // The request that introduces a client is its first: what it asked until then is its own, unless that was another's.
+    if (before.introduced !== true) this.#seen.delete(identityOf(before));
+    const known = this.#seen.get(identityOf(named));
+    const client: Client = {
+      ...named,
       ...(before.token === undefined ? {} : { token: before.token }),
       ...(isObject(capabilities) ? { capabilities } : {}),
-      servers: before.servers,
+      servers: known?.servers ?? (before.introduced === true ? new Set() : before.servers),
       lastUse: this.#now(),
     };
+    client.servers.add(server);
     this.#bySocket.set(request.socket, client);
     this.#remember(client);
     return client;
   }
 
   list(): readonly SeenClient[] {
-    return [...this.#byKey.values()]
+    return [...this.#seen.values()]
       .map((client) => ({
         name: client.name,
         ...(client.version === undefined ? {} : { version: client.version }),
@@ -105,9 +127,22 @@ export class Clients {
   #remember(client: Client): void {
     this.#byKey.delete(client.key);
     this.#byKey.set(client.key, client);
-    const [oldest] = this.#byKey.keys();
-    if (this.#byKey.size > maxClients && oldest !== undefined) this.#byKey.delete(oldest);
+    keepNewest(this.#byKey);
+    const identity = identityOf(client);
+    this.#seen.delete(identity);
+    this.#seen.set(identity, client);
+    keepNewest(this.#seen);
   }
+}
+
+/** What tells two clients apart for a person. */
+function identityOf({ key, introduced, name, version }: Pick<Client, "key" | "introduced" | "name" | "version">): string {
+  return introduced === true ? JSON.stringify([key, name, version ?? ""]) : key;
+}
+
+function keepNewest(clients: Map<string, Client>): void {
+  const [oldest] = clients.keys();
+  if (clients.size > maxClients && oldest !== undefined) clients.delete(oldest);
 }
 
 /**

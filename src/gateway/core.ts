@@ -49,6 +49,8 @@ export interface CoreOptions {
   /** Whether a server may be started now: false while the workspace that defines it is not trusted. Read at use. Default: it may. */
   readonly mayStart?: (server: string) => boolean;
   readonly clientInfo: { readonly name: string; readonly version: string };
+  /** The agents to come are known to be of the older era and can be asked (VS Code): programs that speak both eras are opened in that one. */
+  readonly legacyAgents?: boolean;
   readonly clock?: Clock;
   readonly random?: () => number;
 }
@@ -101,13 +103,16 @@ export async function createCore(options: CoreOptions): Promise<Core> {
   const calls = new CallManager(desk);
 
   const hosting = { clock, random, clientInfo: options.clientInfo, capabilities: agentCapabilities };
-  const twins = new LegacyTwins(({ name, definition }) => {
-    const eraStore: EraStore = { get: () => "2025-11-25", set: () => undefined };
-    const twin = createHostedServer({ ...hosting, name, definition, eraStore });
-    onNewConnection(twin, () => void calls.revisit(twin));
-    twin.onLog((line) => options.log(name, line));
-    return twin;
-  });
+  const twins = new LegacyTwins(
+    ({ name, definition }) => {
+      const eraStore: EraStore = { get: () => "2025-11-25", set: () => undefined };
+      const twin = createHostedServer({ ...hosting, name, definition, eraStore });
+      onNewConnection(twin, () => void calls.revisit(twin));
+      twin.onLog((line) => options.log(name, line));
+      return twin;
+    },
+    (name, text) => options.log(name, { level: "info", text }),
+  );
 
   const { token } = options;
   let gateway: Gateway;
@@ -127,7 +132,14 @@ export async function createCore(options: CoreOptions): Promise<Core> {
     throw error;
   }
 
-  const eraStore = eraFile(join(options.journalDir, "eras.json"));
+  const eras = eraFile(join(options.journalDir, "eras.json"));
+  const legacyFirst = (fingerprint: string): boolean =>
+    twins.programs.wished(fingerprint) || (options.legacyAgents === true && eras.get(fingerprint) === undefined);
+  const eraStore: EraStore = {
+    get: (fingerprint) => eras.get(fingerprint),
+    set: (fingerprint, era) => eras.set(fingerprint, era),
+    preferred: (fingerprint) => (legacyFirst(fingerprint) ? "2025-11-25" : undefined),
+  };
   /** Servers that are to be started or asked once they are all there. */
   let begin: (() => void)[] = [];
   const remembered = rememberedFile(join(options.journalDir, "tools.json"));

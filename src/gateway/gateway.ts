@@ -1,12 +1,11 @@
 /**
- * Owns: the gateway's socket, pipe or port: who may use it, what it refuses before anything is read, and the address of each hosted server.
- * Leaves to others: MCP itself (legacy-face.ts, modern-face.ts), tokens and where the socket lies (core.ts), calls (src/replay).
+ * Owns: the gateway's door: who may use it, what it refuses before anything is read, and the address of each hosted server.
+ * Leaves to others: opening the socket, pipe or port (listening.ts), reading a request (incoming.ts), MCP itself (legacy-face.ts,
+ * modern-face.ts), tokens and where the socket lies (core.ts), calls (src/replay).
  */
 import { createHash, timingSafeEqual } from "node:crypto";
-import { chmod, lstat, mkdir, rm } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import { connect, type AddressInfo, type Socket } from "node:net";
-import { dirname } from "node:path";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { ListedTool } from "../hosting/connection.ts";
 import type { HostedServer, ServerLogLine } from "../hosting/hosted-server.ts";
@@ -14,14 +13,18 @@ import type { Calls } from "../replay/calls.ts";
 import type { TrustSource } from "../trust/trust.ts";
 import { Clients, type SeenClient } from "./clients.ts";
 import { metaKeys, modernVersion } from "./envelope.ts";
-import { errorMessage, refuse } from "./exchange.ts";
+import { refuse } from "./exchange.ts";
 import { FairQueue } from "./fair-queue.ts";
 import type { FaceServices } from "./forward.ts";
+import { endRaw, isJson, readBody, refuseUnread, serverNameOf, type BodyLimits } from "./incoming.ts";
 import { LegacyFace, type AgentRequest } from "./legacy-face.ts";
+import { GatewayError, listenAt, type Listen, type TcpListen } from "./listening.ts";
 import { isObject, readMessages, type ReadBody } from "./messages.ts";
 import { ModernFace } from "./modern-face.ts";
 import { ServerHub } from "./server-hub.ts";
 import { faults, type Fault } from "./texts.ts";
+
+export { GatewayError, type Listen, type TcpListen, type UnixListen } from "./listening.ts";
 
 /**
  * The client capabilities that a hosted server may be told of when it is connected: the gateway carries these requests to the agent whose
@@ -39,29 +42,10 @@ export interface GatewayToken {
   readonly token: string;
 }
 
-export interface UnixListen {
-  readonly kind: "unix";
-  /** The socket's path in a folder of its own (made with mode 0700), or a Windows pipe `\\.\pipe\…`. */
-  readonly path: string;
-}
-export interface TcpListen {
-  readonly kind: "tcp";
-  readonly host: "127.0.0.1";
-  /** 0: a free one. */
-  readonly port: number;
-  /** Further origins of web pages that may use it, for example `http://localhost:6274`. */
-  readonly allowedOrigins?: readonly string[];
-}
-export type Listen = UnixListen | TcpListen;
-
 /** The secrets that let clients in, with or without names; a function is read at each request, so that a client can be revoked. */
 export type Tokens = readonly (string | GatewayToken)[] | (() => readonly (string | GatewayToken)[]);
 
-export interface GatewayLimits {
-  /** Bytes of one request body. */
-  readonly bodyBytes: number;
-  /** Bytes of all request bodies that are being read at once. */
-  readonly allBodiesBytes: number;
+export interface GatewayLimits extends BodyLimits {
   /** Bytes of one request's headers. */
   readonly headerBytes: number;
   /** Connections open at once. */
@@ -72,8 +56,6 @@ export interface GatewayLimits {
   readonly waiting: number;
   /** Milliseconds for the headers of a request. */
   readonly headersTimeoutMs: number;
-  /** Milliseconds for its body. */
-  readonly bodyTimeoutMs: number;
   /** Milliseconds a request other than a tools/call may take at the server; 0: no limit. */
   readonly requestTimeoutMs: number;
 }
@@ -153,19 +135,6 @@ interface Place {
   listening: string;
 }
 
-export class GatewayError extends Error {
-  readonly code:
-    "socket-taken" | "socket-path" | "folder-not-private" | "port-taken" | "no-permission" | "no-token" | "listen-failed";
-
-  constructor(code: GatewayError["code"], message: string) {
-    super(message);
-    this.name = "GatewayError";
-    this.code = code;
-  }
-}
-
-/** sockaddr_un has 104 bytes on macOS, 108 on Linux, with the final zero. */
-const maxSocketPath = 103;
 const localHosts: ReadonlySet<string> = new Set(["127.0.0.1", "localhost", "[::1]"]);
 
 /**
@@ -228,7 +197,7 @@ class GatewayServer implements Gateway {
   async listenTcp(listen: TcpListen): Promise<TcpDoor> {
     if (this.#options.tokens === undefined) throw new GatewayError("no-token", "A port needs at least one bearer token.");
     const place = this.#place(listen);
-    await this.#listenTcp(place, listen);
+    place.listening = await listenAt(place.http, listen);
     this.#doors.add(place);
     return {
       listening: place.listening,
@@ -238,11 +207,6 @@ class GatewayServer implements Gateway {
         await closePlace(place);
       },
     };
-  }
-
-  async #listenTcp(place: Place, { host, port }: TcpListen): Promise<void> {
-    await listenOn(place.http, { host, port });
-    place.listening = `http://${host}:${(place.http.address() as AddressInfo).port}`;
   }
 
   clients(): readonly SeenClient[] {
@@ -265,23 +229,8 @@ class GatewayServer implements Gateway {
       if (noToken !== true && (tokens === undefined || (typeof tokens !== "function" && tokens.length === 0))) {
         throw new GatewayError("no-token", "A port needs at least one bearer token, or must be opened without one explicitly.");
       }
-      await this.#listenTcp(this.#main, listen);
-    } else if (isPipe(listen.path)) {
-      await listenOn(this.#main.http, { path: listen.path });
-      this.#main.listening = `unix:${listen.path}`;
-    } else {
-      const { path } = listen;
-      if (Buffer.byteLength(path) > maxSocketPath) {
-        throw new GatewayError("socket-path", `The socket's path is longer than ${maxSocketPath} bytes.`);
-      }
-      await makePrivateFolder(dirname(path));
-      await oneAtATime(path, async () => {
-        await clearStaleSocket(path);
-        await listenOn(this.#main.http, { path });
-        await chmod(path, 0o600);
-      });
-      this.#main.listening = `unix:${listen.path}`;
     }
+    this.#main.listening = await listenAt(this.#main.http, listen);
     this.serversChanged();
   }
 
@@ -385,9 +334,10 @@ class GatewayServer implements Gateway {
       refuseUnread(request, response, faults.method(), { allow: "POST, GET" });
       return;
     }
-    const client = this.#clients.identify(request, entry.token, name);
+    const client = this.#clients.identify(request, entry.token);
     const agent: AgentRequest = { request, response, hub: this.#hubOf(server), client };
     if (method === "GET") {
+      this.#clients.used(client, name);
       this.#legacy.get(server.remembered === undefined ? await this.#ofItsEra(agent, client.capabilities) : agent);
       return;
     }
@@ -411,12 +361,15 @@ class GatewayServer implements Gateway {
       this.#modern ??= new ModernFace(this.#services);
       if (this.#modern.post(agent, body) === "handled") return;
     }
+    const declared = capabilitiesIn(body);
+    // Who initialises says who it is: the client that its headers point to may be another.
+    if (declared === undefined) this.#clients.used(client, name);
     // What is answered from memory needs no server, and so no twin of it.
     if (server.remembered !== undefined && asksOnlyWhatIsRemembered(body)) {
       this.#legacy.post(agent, body);
       return;
     }
-    this.#legacy.post(await this.#ofItsEra(agent, capabilitiesIn(body) ?? client.capabilities), body);
+    this.#legacy.post(await this.#ofItsEra(agent, declared ?? client.capabilities), body);
   }
 
   /** A legacy agent that can be asked is served by the server that speaks its era, if there is one. */
@@ -513,21 +466,6 @@ function asksOnlyWhatIsRemembered(body: ReadBody): boolean {
   );
 }
 
-function isPipe(path: string): boolean {
-  return /^\\\\[.?]\\pipe\\/i.test(path);
-}
-
-/** The server's name in `/servers/NAME/mcp`, a query string ignored. */
-function serverNameOf(url: string): string | undefined {
-  const found = /^\/servers\/([^/?#]{1,200})\/mcp\/?(?:\?.*)?$/.exec(url);
-  if (found?.[1] === undefined) return undefined;
-  try {
-    return decodeURIComponent(found[1]);
-  } catch {
-    return undefined;
-  }
-}
-
 function hostnameOf(host: string | undefined): string {
   return (host ?? "").replace(/:\d{1,5}$/, "").toLowerCase();
 }
@@ -544,175 +482,4 @@ function matchingToken(header: string | undefined, tokens: readonly GatewayToken
 
 function sha256(text: string): Buffer {
   return createHash("sha256").update(text).digest();
-}
-
-function isJson(request: IncomingMessage): boolean {
-  const encoding = request.headers["content-encoding"];
-  if (encoding !== undefined && encoding.toLowerCase() !== "identity") return false;
-  const [type, ...parameters] = (request.headers["content-type"] ?? "").split(";");
-  const charset = parameters.map((parameter) => /^\s*charset\s*=\s*"?([^"\s]+)"?\s*$/i.exec(parameter)?.[1]).find(Boolean);
-  return type?.trim().toLowerCase() === "application/json" && (charset === undefined || /^utf-?8$/i.test(charset));
-}
-
-/** The whole body; a fault when it is too large or too slow; "gone" when the agent left or cut it short. Never rejects. */
-function readBody(request: IncomingMessage, limits: GatewayLimits, all: { bytes: number }): Promise<Uint8Array | Fault | "gone"> {
-  const announced = request.headers["content-length"];
-  if (announced !== undefined && Number(announced) > limits.bodyBytes)
-    return Promise.resolve(faults.bodyTooLarge(limits.bodyBytes));
-  return new Promise((resolve) => {
-    const chunks: Buffer[] = [];
-    let size = 0;
-    const settle = (outcome: Uint8Array | Fault | "gone") => {
-      clearTimeout(timer);
-      all.bytes -= size;
-      request.off("data", onData).off("end", onEnd).off("close", onClose);
-      resolve(outcome);
-    };
-    const onData = (chunk: Buffer) => {
-      size += chunk.length;
-      all.bytes += chunk.length;
-      if (all.bytes > limits.allBodiesBytes) settle(faults.bodies());
-      else if (size > limits.bodyBytes) settle(faults.bodyTooLarge(limits.bodyBytes));
-      else chunks.push(chunk);
-    };
-    const onEnd = () => settle(Buffer.concat(chunks, size));
-    const onClose = () => settle("gone");
-    const timer = setTimeout(() => settle(faults.bodyTimeout()), limits.bodyTimeoutMs);
-    request.on("data", onData).on("end", onEnd).on("close", onClose);
-  });
-}
-
-/** Refuses a request whose body was not read: the answer goes out, the rest of the body is thrown away for a moment, then the line is cut. */
-function refuseUnread(
-  request: IncomingMessage,
-  response: ServerResponse,
-  fault: Fault,
-  headers: Record<string, string> = {},
-): void {
-  refuse(response, fault, null, headers);
-  if (request.complete || request.destroyed) return;
-  const timer = setTimeout(() => request.destroy(), 2000);
-  timer.unref();
-  request.once("close", () => clearTimeout(timer));
-  request.resume();
-}
-
-/** An answer on a connection that has no request. */
-function endRaw(socket: Duplex, fault: Fault): void {
-  if (!socket.writable || socket.destroyed) {
-    socket.destroy();
-    return;
-  }
-  const answering = (socket as Duplex & { _httpMessage?: { headersSent?: boolean } })._httpMessage;
-  if (answering?.headersSent === true) {
-    socket.destroy();
-    return;
-  }
-  const body = JSON.stringify(errorMessage(null, fault));
-  const status = `${fault.status} Refused`;
-  socket.end(
-    `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
-    () => socket.destroy(),
-  );
-}
-
-function listenOn(server: Server, where: { host: string; port: number } | { path: string }): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const failed = (error: NodeJS.ErrnoException) => {
-      server.off("listening", ready);
-      reject(listenError(error, where));
-    };
-    const ready = () => {
-      server.off("error", failed);
-      resolve();
-    };
-    server.once("error", failed).once("listening", ready);
-    server.listen(where);
-  });
-}
-
-function listenError(error: NodeJS.ErrnoException, where: { port: number } | { path: string }): GatewayError {
-  const place = "port" in where ? `port ${where.port}` : "the socket";
-  if (error.code === "EADDRINUSE") {
-    return "port" in where
-      ? new GatewayError("port-taken", `The gateway cannot listen on ${place}: another program uses it.`)
-      : new GatewayError("socket-taken", "Another running gateway uses this socket.");
-  }
-  if (error.code === "EACCES" || error.code === "EPERM" || error.code === "EROFS") {
-    return new GatewayError("no-permission", `The gateway may not listen on ${place}: permission denied.`);
-  }
-  return new GatewayError("listen-failed", `The gateway cannot listen on ${place} (${error.code ?? "unknown error"}).`);
-}
-
-/** Makes the socket's folder, readable by its owner only; a folder that others can enter is refused, not changed. */
-async function makePrivateFolder(folder: string): Promise<void> {
-  try {
-    await mkdir(folder, { recursive: true, mode: 0o700 });
-    const found = await lstat(folder);
-    const mine = process.getuid === undefined || found.uid === process.getuid();
-    if (found.isDirectory() && mine && (found.mode & 0o077) === 0) return;
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new GatewayError("no-permission", `The folder of the gateway's socket cannot be made (${code ?? "unknown error"}).`);
-  }
-  throw new GatewayError(
-    "folder-not-private",
-    "The folder of the gateway's socket must belong to you and be closed to others (mode 0700).",
-  );
-}
-
-/** A starting gateway holds the place for milliseconds only; what is older was left by one that died. */
-const staleLockMs = 10_000;
-
-/**
- * Lets one gateway at a time look at the socket's path and listen there: two that start at once over a stale socket would otherwise remove
- * each other's fresh one.
- */
-async function oneAtATime(path: string, run: () => Promise<void>): Promise<void> {
-  const lock = `${path}.lock`;
-  for (let attempt = 0; ; attempt += 1) {
-    try {
-      await mkdir(lock, { mode: 0o700 });
-      break;
-    } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      if (code !== "EEXIST") {
-        throw new GatewayError(
-          "no-permission",
-          `The folder of the gateway's socket cannot be written (${code ?? "unknown error"}).`,
-        );
-      }
-    }
-    const found = await lstat(lock).catch(() => undefined);
-    if (found !== undefined && Date.now() - found.mtimeMs > staleLockMs) await rm(lock, { recursive: true, force: true });
-    else if (attempt > 250) throw new GatewayError("socket-taken", "Another gateway is just starting on this socket.");
-    else await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  try {
-    await run();
-  } finally {
-    await rm(lock, { recursive: true, force: true });
-  }
-}
-
-/** Removes what a dead process left at the socket's path. Only a refused connection proves it dead. */
-async function clearStaleSocket(path: string): Promise<void> {
-  const found = await lstat(path).catch(() => undefined);
-  if (found === undefined) return;
-  if (!found.isSocket()) throw new GatewayError("socket-path", "Something that is not a socket lies at the socket's path.");
-  if (await isAlive(path)) throw new GatewayError("socket-taken", "Another running gateway uses this socket.");
-  await rm(path, { force: true });
-}
-
-function isAlive(path: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect(path);
-    socket.once("connect", () => {
-      socket.destroy();
-      resolve(true);
-    });
-    socket.once("error", (error: NodeJS.ErrnoException) => {
-      resolve(error.code !== "ECONNREFUSED" && error.code !== "ENOENT");
-    });
-  });
 }

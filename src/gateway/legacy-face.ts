@@ -174,6 +174,7 @@ export class LegacyFace {
     const client = this.#services.clients.initialized(
       agent.request,
       agent.client,
+      agent.hub.server.name,
       params?.["clientInfo"],
       params?.["capabilities"],
     );

@@ -31,6 +31,11 @@ import type { Wire } from "./wire.ts";
 export interface EraStore {
   get(fingerprint: string): Era | undefined;
   set(fingerprint: string, era: Era): void;
+  /**
+   * The era to try first with a program that may speak both, whatever it spoke last: one process speaks one era. A program that refuses it
+   * is started again and asked.
+   */
+  preferred?(fingerprint: string): Era | undefined;
 }
 
 /** Milliseconds. */
@@ -71,11 +76,16 @@ export interface Negotiated {
   readonly facts: ServerFacts;
 }
 
-/** One way to try. `era` undefined: ask. `remembered`: the era comes from the store and may be out of date. */
+/**
+ * One way to try. `era` undefined: ask. `remembered`: the era comes from the store and may be out of date. `preferred`: it is a wish, of
+ * which nothing is known yet. `legacyRefused`: a process of this program has refused the older era.
+ */
 interface Plan {
   readonly transport: ServerDefinition["type"];
   readonly era: Era | undefined;
   readonly remembered?: boolean;
+  readonly preferred?: boolean;
+  readonly legacyRefused?: boolean;
 }
 
 /** A failed try: what to say of it, and the way to go on, if there is one. */
@@ -96,8 +106,13 @@ class Failed extends Error {
 export async function negotiate(parts: NegotiationParts, signal: AbortSignal): Promise<Negotiated> {
   const type = parts.definition.type;
   const known = parts.eraStore.get(parts.fingerprint);
+  const preferred = type === "stdio" ? parts.eraStore.preferred?.(parts.fingerprint) : undefined;
   let plan: Plan =
-    type === "sse" ? { transport: "sse", era: "2025-11-25" } : { transport: type, era: known, remembered: known !== undefined };
+    type === "sse"
+      ? { transport: "sse", era: "2025-11-25" }
+      : preferred !== undefined && preferred !== known
+        ? { transport: type, era: preferred, preferred: true }
+        : { transport: type, era: known, remembered: known !== undefined };
   let first: HostingError | undefined;
   for (;;) {
     try {
@@ -170,7 +185,7 @@ async function discover(wire: Wire, plan: Plan, parts: NegotiationParts, again =
   stop();
   // Refused, and named as supported in the same breath: chosen from what it names, and asked once more.
   if (ending !== "silent" && !again && namesOurs(ending)) return discover(wire, plan, parts, true);
-  if (ending !== "silent") return judge(ending, wire);
+  if (ending !== "silent") return judge(ending, wire, plan);
   if (silenceMeansLegacy) return { kind: "legacy", late: exchange.ending };
   throw new Failed(
     noAnswerInTime(),
@@ -187,8 +202,8 @@ function namesOurs(ending: Ending): boolean {
 }
 
 /** The one table of what an answer to the probe says about the era. */
-function judge(ending: Ending, wire: Wire): Probe {
-  if (ending.kind === "loss") return judgeLoss(ending.loss, wire);
+function judge(ending: Ending, wire: Wire, plan: Plan): Probe {
+  if (ending.kind === "loss") return judgeLoss(ending.loss, wire, plan);
   if ("result" in ending.answer) {
     const result: unknown = ending.answer.result;
     if (isModernDiscovery(result)) return { kind: "modern", discovered: result };
@@ -214,13 +229,15 @@ function judge(ending: Ending, wire: Wire): Probe {
   return { kind: "legacy" };
 }
 
-function judgeLoss(loss: Loss, wire: Wire): Probe {
+function judgeLoss(loss: Loss, wire: Wire, { legacyRefused }: Plan): Probe {
   const status = loss.httpStatus;
   if (wire.kind === "stdio") {
     // Some servers end on any request before `initialize`: a new process is not asked again.
     throw new Failed(
       errorOf(loss),
-      loss.kind === "process-exit" || loss.kind === "stdout-closed" ? { transport: "stdio", era: "2025-11-25" } : undefined,
+      legacyRefused !== true && (loss.kind === "process-exit" || loss.kind === "stdout-closed")
+        ? { transport: "stdio", era: "2025-11-25" }
+        : undefined,
     );
   }
   const refused =
@@ -278,6 +295,9 @@ async function afterLegacy(reason: unknown, wire: Wire, plan: Plan, probe: Probe
   const status = reason instanceof LossError && reason.loss.kind === "http-status" ? reason.loss.httpStatus : undefined;
   const refused = status === 400 || status === 404 || status === 405;
   const answeredWithError = !(reason instanceof LossError) && !isTimeout(reason);
+  // It was only a wish: a new process is asked what it speaks.
+  if (plan.preferred === true && (reason instanceof LossError || isTimeout(reason) || answeredWithError))
+    return { transport: plan.transport, era: undefined, legacyRefused: true };
   // The remembered era may be out of date.
   if (plan.remembered === true && (refused || answeredWithError)) return { transport: plan.transport, era: undefined };
   if (wire.kind === "http" && refused) return { transport: "sse", era: "2025-11-25" };

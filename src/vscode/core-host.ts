@@ -174,6 +174,8 @@ export class CoreHost implements Disposable {
       core = await engine.createCore({
         journalDir,
         listen: { kind: "unix", path: endpoint.path },
+        // VS Code's MCP client speaks 2025-11-25, and the servers are started before it asks.
+        legacyAgents: true,
         token,
         clientTokens: this.#parts.clientTokens,
         trust: this.#parts.trust,

@@ -1,7 +1,8 @@
 /**
  * What a real agent sees: every feature, at the server itself and through the gateway, as transcripts that must be equal but for ids and
  * times. Clients: SDK v1 (legacy) and SDK v2 (which speaks the newest version that the other side has). Servers: server-everything over stdio
- * and over Streamable HTTP, the SDK v2 conformance server (both eras), and a server with things that no specification knows.
+ * and over Streamable HTTP, the SDK v2 conformance server (both eras) over Streamable HTTP and over stdio, and a server with things that no
+ * specification knows.
  *
  * Where a v2 client meets an older server, it speaks 2025-11-25 to the server itself and 2026-07-28 to the gateway: there the marks of the
  * newer version (`resultType`, cache hints, the server's name in `_meta`) are what differs by right, and are left out of the comparison.
@@ -181,8 +182,10 @@ async function v2Agent(where: Where): Promise<Agent> {
 
 const everythingFile = join(repositoryRoot, "node_modules/@modelcontextprotocol/server-everything/dist/index.js");
 const vendorFile = join(repositoryRoot, "test/servers/vendor/vendor-server.ts");
-const servers = ["everything, stdio", "everything, HTTP", "SDK v2, HTTP", "vendor, stdio"] as const;
+const sdkV2File = join(repositoryRoot, "test/servers/everything-v2/stdio.ts");
+const servers = ["everything, stdio", "everything, HTTP", "SDK v2, HTTP", "vendor, stdio", "SDK v2, stdio"] as const;
 type Server = (typeof servers)[number];
+const isSdkV2 = (server: Server): boolean => server.startsWith("SDK v2");
 const clients = ["v1 legacy", "v2 modern", "v1 by the stdio bridge", "v2 by the stdio bridge"] as const;
 type ClientKind = (typeof clients)[number];
 
@@ -221,7 +224,9 @@ async function startEverythingHttp(): Promise<typeof everythingHttp> {
 const stdioOf = (server: Server) =>
   server === "vendor, stdio"
     ? { command: process.execPath, args: [vendorFile] }
-    : { command: process.execPath, args: [everythingFile, "stdio"] };
+    : server === "SDK v2, stdio"
+      ? { command: process.execPath, args: [sdkV2File] }
+      : { command: process.execPath, args: [everythingFile, "stdio"] };
 
 function directly(server: Server): Where {
   if (server === "everything, HTTP") return { url: everythingHttp.url };
@@ -240,7 +245,11 @@ beforeAll(async () => {
       const where = directly(server);
       return [
         hostedName(client, server),
-        "url" in where ? { type: "http", url: where.url } : { type: "stdio", ...where },
+        // The v2 client that comes by HTTP has programs of its own: they speak the newer era. The other programs are opened for a legacy agent
+        // first, and serve the v2 client that comes by the bridge in the older one.
+        "url" in where
+          ? { type: "http", url: where.url }
+          : { type: "stdio", ...where, env: client === "v2 modern" ? { MSR_OWN: "1" } : {} },
       ] as const;
     }),
   );
@@ -361,7 +370,7 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
           ["get-resource-links", { count: 3 }],
           ["get-resource-reference", { resourceType: "Text", resourceId: 1 }],
         )
-      : server === "SDK v2, HTTP"
+      : isSdkV2(server)
         ? calls(
             ["test_simple_text"],
             ["test_image_content"],
@@ -373,7 +382,7 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
   "tools: errors": (server) =>
     server in everything
       ? calls(["get-sum", { a: "x" }], ["echo", {}])
-      : calls([server === "SDK v2, HTTP" ? "test_error_handling" : "echo-params", {}]),
+      : calls([isSdkV2(server) ? "test_error_handling" : "echo-params", {}]),
   "structured content": (server) =>
     server in everything ? calls(["get-structured-content", { location: "Chicago" }]) : notThere("tool with structured content"),
   "resources: list, read, templates, errors": (server) =>
@@ -384,7 +393,7 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
           ["resources/read", { uri: "demo://resource/dynamic/text/1" }],
           ["resources/read", { uri: "demo://resource/dynamic/blob/2" }],
         )
-      : server === "SDK v2, HTTP"
+      : isSdkV2(server)
         ? asks(
             ["resources/list"],
             ["resources/templates/list"],
@@ -404,7 +413,7 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
           await call(agent, "toggle-subscriber-updates");
           return { on: on["content"], update };
         }
-      : notThere(server === "SDK v2, HTTP" ? "resource that changes" : "resources"),
+      : notThere(isSdkV2(server) ? "resource that changes" : "resources"),
   prompts: (server) =>
     server in everything
       ? asks(
@@ -413,7 +422,7 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
           ["prompts/get", { name: "args-prompt", arguments: { city: "Oslo", state: "x" } }],
           ["prompts/get", { name: "no such prompt" }],
         )
-      : server === "SDK v2, HTTP"
+      : isSdkV2(server)
         ? asks(
             ["prompts/list"],
             ["prompts/get", { name: "test_simple_prompt" }],
@@ -427,14 +436,14 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
           "completion/complete",
           { ref: { type: "ref/prompt", name: "completable-prompt" }, argument: { name: "department", value: "E" } },
         ])
-      : server === "SDK v2, HTTP"
+      : isSdkV2(server)
         ? asks([
             "completion/complete",
             { ref: { type: "ref/prompt", name: "test_prompt_with_arguments" }, argument: { name: "arg1", value: "x" } },
           ])
         : notThere("completion"),
   logging: (server, client) =>
-    server === "SDK v2, HTTP" && client.startsWith("v1")
+    isSdkV2(server) && client.startsWith("v1")
       ? async (agent) => {
           const level = await agent.ask("logging/setLevel", { level: "debug" });
           const result = await call(agent, "test_tool_with_logging");
@@ -457,7 +466,7 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
   progress: (server) =>
     server in everything
       ? progressing("trigger-long-running-operation", { duration: 0.3, steps: 3 })
-      : server === "SDK v2, HTTP"
+      : isSdkV2(server)
         ? progressing("test_tool_with_progress")
         : notThere("progress"),
   cancellation: (server) =>
@@ -473,7 +482,7 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
           const { method } = await agent.heard("notifications/tools/list_changed");
           return { before, method, after: await paged("tools/list", "tools")(agent) };
         }
-      : server === "SDK v2, HTTP" && client.startsWith("v2")
+      : isSdkV2(server) && client.startsWith("v2")
         ? async (agent) => {
             await agent.follow("test://watched-resource");
             await call(agent, "test_trigger_tool_change");
@@ -489,19 +498,19 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
           const { content } = await call(agent, "get-roots-list");
           return content;
         }
-      : server === "SDK v2, HTTP"
+      : isSdkV2(server)
         ? asking("test_input_required_result_list_roots")
         : notThere("use for roots"),
   sampling: (server, client) =>
     server in everything
       ? asking("trigger-sampling-request", { prompt: "hello", maxTokens: 10 })
-      : server === "SDK v2, HTTP"
+      : isSdkV2(server)
         ? asking(client.startsWith("v1") ? "test_sampling" : "test_input_required_result_sampling", { prompt: "hello" })
         : notThere("use for sampling"),
   "elicitation: form": (server, client) =>
     server in everything
       ? asking("trigger-elicitation-request")
-      : server === "SDK v2, HTTP"
+      : isSdkV2(server)
         ? asking(client.startsWith("v1") ? "test_elicitation" : "test_input_required_result_elicitation", { message: "Who?" })
         : notThere("use for elicitation"),
   "elicitation: url": (server) =>
@@ -509,7 +518,7 @@ const features: Readonly<Record<string, (server: Server, client: ClientKind) => 
       ? asking("trigger-url-elicitation", { url: "https://example.com/x", elicitationId: "e-1" })
       : notThere("elicitation by URL"),
   "elicitation: several rounds": (server) =>
-    server === "SDK v2, HTTP" ? asking("test_input_required_result_multi_round") : notThere("call of several rounds"),
+    isSdkV2(server) ? asking("test_input_required_result_multi_round") : notThere("call of several rounds"),
   "tasks (2025-11-25)": (server, client) =>
     !(server in everything)
       ? notThere("tasks")

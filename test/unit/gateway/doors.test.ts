@@ -91,6 +91,7 @@ describe("the meeting place of bridges", () => {
 });
 
 describe("a server of both eras", () => {
+  const log = (): void => undefined;
   const remote = (name: string, facts: typeof legacyFacts) =>
     Object.defineProperty(new FakeServer(name, facts), "definition", { value: { type: "http", url: "http://x", headers: {} } });
 
@@ -100,7 +101,7 @@ describe("a server of both eras", () => {
     const twins = new LegacyTwins(() => {
       made += 1;
       return remote("s", legacyFacts);
-    });
+    }, log);
     const found = await Promise.all([twins.of(server), twins.of(server), twins.of(server)]);
     expect(new Set(found).size).toBe(1);
     expect(found[0]).not.toBe(server);
@@ -113,7 +114,7 @@ describe("a server of both eras", () => {
     const twins = new LegacyTwins(() => {
       made += 1;
       return remote("m", modernFacts);
-    });
+    }, log);
     expect(await twins.of(modernOnly)).toBe(modernOnly);
     expect(await twins.of(modernOnly)).toBe(modernOnly);
     expect(made).toBe(1);
@@ -122,5 +123,30 @@ describe("a server of both eras", () => {
     const program = new FakeServer("p", modernFacts);
     expect(await twins.of(program)).toBe(program);
     expect(made).toBe(1);
+  });
+
+  it("that is a program is opened in the older era when it starts for a legacy agent; one that runs is left alone until then", async () => {
+    const logged: string[] = [];
+    const twins = new LegacyTwins(
+      () => {
+        throw new Error("a second process");
+      },
+      (_, text) => logged.push(text),
+    );
+    const fresh = new FakeServer("fresh", modernFacts);
+    expect(await twins.of(fresh)).toBe(fresh);
+    expect(twins.programs.wished(fresh.fingerprint)).toBe(true);
+    const running = new FakeServer("running", modernFacts);
+    await running.connect();
+    expect(await twins.of(running)).toBe(running);
+    expect(await twins.of(running)).toBe(running);
+    expect(logged).toHaveLength(1);
+    expect(twins.programs.wished(running.fingerprint)).toBe(true);
+    // Started again under the wish, and it speaks the newer era all the same.
+    (await running.live()).open = false;
+    await running.connect();
+    await twins.of(running);
+    expect(twins.programs.wished(running.fingerprint)).toBe(false);
+    expect(logged).toHaveLength(1);
   });
 });

@@ -587,6 +587,44 @@ describe("clients", () => {
     ]);
   });
 
+  it("of one token and one User-Agent are told apart by what they say of themselves", async () => {
+    let now = 0;
+    const s = await set({ now: () => (now += 1) });
+    const headers = { "user-agent": "node" };
+    const say = (name: string) =>
+      post(
+        s,
+        { ...initialize(), params: { protocolVersion: "2025-11-25", clientInfo: { name, version: "1" }, capabilities: {} } },
+        { headers },
+      );
+    await say("Cursor");
+    await say("Zed");
+    await say("Cursor");
+    expect(s.gateway.clients().map(({ name, lastUse }) => [name, lastUse])).toEqual([
+      ["Cursor", 3],
+      ["Zed", 2],
+    ]);
+    // A request of 2026-07-28 says it each time, and is nobody else's use.
+    const modern = rpc(1, "tools/call", {
+      name: "book",
+      _meta: {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { name: "Zed", version: "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+      },
+    });
+    void post(s, modern, {
+      headers: { ...headers, "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "book" },
+    });
+    const seen = await s.calls.seen.next();
+    expect(seen.request.caller.client).toBe("Zed");
+    expect(s.gateway.clients().map(({ name, lastUse }) => [name, lastUse])).toEqual([
+      ["Zed", 4],
+      ["Cursor", 3],
+    ]);
+    seen.result({ content: [] });
+  });
+
   it("are not remembered without bound", async () => {
     const s = await set();
     for (let index = 0; index < 300; index += 1)

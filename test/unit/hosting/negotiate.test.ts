@@ -268,6 +268,38 @@ describe("which era a process speaks", () => {
     expect(lives(server.pids()[0] ?? 0)).toBe(false);
   });
 
+  const preferLegacy = (known?: Era) => ({ ...eras(known), preferred: () => "2025-11-25" as const });
+
+  it("one that speaks both is opened in the era that is preferred, on the one process, whatever it spoke last", async () => {
+    for (const known of [undefined, "2026-07-28", "2025-11-25"] as const) {
+      const server = child();
+      const { connection } = await connected(server.definition, { eraStore: preferLegacy(known) });
+      expect(connection.facts.era).toBe("2025-11-25");
+      expect(server.pids()).toHaveLength(1);
+      expect(server.received("server/discover")).toHaveLength(0);
+    }
+  });
+
+  it.each<[string, string[]]>([
+    ["refuses", ["modern"]],
+    ["ends at", ["modern", "initialize-exit"]],
+    ["is silent on", ["modern", "initialize-silent"]],
+  ])("one that %s the preferred older era is started again and asked", async (_, options) => {
+    const server = child(...options);
+    const { connection } = await connected(server.definition, { eraStore: preferLegacy(), limits: { handshake: 2_000 } });
+    expect(connection.facts.era).toBe("2026-07-28");
+    expect(server.pids()).toHaveLength(2);
+    expect(lives(server.pids()[0] ?? 0)).toBe(false);
+  });
+
+  it("one that ends at once is started twice, whatever is preferred", async () => {
+    for (const eraStore of [eras(), preferLegacy()]) {
+      const server = child("crash");
+      await expect(host(server.definition, { eraStore }).server.connect()).rejects.toMatchObject({ kind: "process-exit" });
+      expect(server.pids()).toHaveLength(2);
+    }
+  });
+
   it("one that ends at once is an error", async () => {
     const server = child("crash");
     await expect(host(server.definition).server.connect()).rejects.toMatchObject({
