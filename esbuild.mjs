@@ -1,5 +1,6 @@
-// Builds what is shipped: dist/extension.js (small, quick to activate), dist/core.js (the heart, loaded after activation) and
-// dist/headless.js (the command line program). With --watch it builds again on every change.
+// Builds what is shipped: dist/extension.js (small, quick to activate), dist/core.js (the heart, loaded after activation),
+// dist/headless.js (the command line program) and dist/journal-worker.js (the journal's thread, started by the last two).
+// With --watch it builds again on every change.
 import * as esbuild from "esbuild";
 
 const watch = process.argv.includes("--watch");
@@ -28,10 +29,14 @@ const common = {
   logLevel: "warning",
 };
 
+/** CommonJS has no import.meta: where the bundle lies is where the journal's thread is found. */
+const besideBundle = { define: { "import.meta.dirname": "__dirname" } };
+
 const builds = [
   { ...common, entryPoints: { extension: "src/extension.ts" }, external: ["vscode"], plugins: [engineApart] },
-  { ...common, entryPoints: { core: "src/vscode/engine.ts" } },
-  { ...common, entryPoints: { headless: "src/headless.ts" }, banner: { js: "#!/usr/bin/env node" } },
+  { ...common, ...besideBundle, entryPoints: { core: "src/vscode/engine.ts" } },
+  { ...common, ...besideBundle, entryPoints: { headless: "src/headless.ts" }, banner: { js: "#!/usr/bin/env node" } },
+  { ...common, entryPoints: { "journal-worker": "src/operations/journal-worker.ts" } },
 ];
 
 if (watch) {

@@ -1,12 +1,11 @@
 /**
  * Owns: the command line program: its arguments, its output and its exit codes (DESIGN.md section 9; tools rely on them).
- * Leaves to others: everything that it does.
+ * Leaves to others: the commands about a journal (headless/journal-commands.ts), and everything that it does.
  * Exit codes: 0 done, 1 failed, 2 bad usage or configuration.
  */
-import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
-import { parseArgs } from "node:util";
 import { systemClock } from "./clock.ts";
 import { runBridge, type BridgeTarget } from "./gateway/bridge.ts";
 import { createCore } from "./gateway/core.ts";
@@ -15,14 +14,13 @@ import { GatewayError, type Listen } from "./gateway/gateway.ts";
 import { ConfigError, readConfig, type HeadlessConfig } from "./gateway/headless-config.ts";
 import { rehearseContract, type RehearsalParts } from "./gateway/rehearse.ts";
 import { fingerprintOf } from "./hosting/definitions.ts";
-import { exportCsv, exportJsonl } from "./operations/export.ts";
-import { JournalError, type Journal } from "./operations/journal.ts";
-import { operationStates, settlements, type OperationState, type Settlement } from "./operations/model.ts";
+import { JournalError } from "./operations/journal.ts";
+import { log, parse, required, setLogFormat, UsageError } from "./headless/command-line.ts";
+import { acknowledge, exportJournal, operations, reconcile, tellOfJournal, verify } from "./headless/journal-commands.ts";
 import { openSqliteJournal } from "./operations/sqlite-journal.ts";
 import { RehearsalError } from "./replay/rehearsal.ts";
 import type { RehearsalRequest } from "./replay/rehearsal-plan.ts";
 import { reportLines } from "./replay/rehearsal-words.ts";
-import { settleOperation } from "./replay/settle.ts";
 import packageJson from "../package.json" with { type: "json" };
 
 const { version } = packageJson;
@@ -34,13 +32,12 @@ const usage = `mcp-safe-replay ${version}: MCP servers behind a gateway that kee
   mcp-safe-replay connect NAME (--socket PATH | --url URL | --gateways DIR) [--token-file FILE] [--client NAME]
   mcp-safe-replay operations  --journal-dir DIR [--state STATE] [--json]
   mcp-safe-replay reconcile ID --as effect-confirmed|no-effect|dismissed --evidence TEXT --journal-dir DIR
-  mcp-safe-replay export --journal-dir DIR --format jsonl|csv
+  mcp-safe-replay acknowledge ID --note TEXT --journal-dir DIR
+  mcp-safe-replay export --journal-dir DIR --format jsonl|csv [--what events|operations]
+  mcp-safe-replay verify --journal-dir DIR [--since HEAD]
   mcp-safe-replay rehearse --config FILE --server NAME --tool NAME --arguments JSON --confirm TEXT [--json]
                            [--other-arguments JSON] [--wait SECONDS] [--journal-dir DIR]
 `;
-
-/** Bad usage or configuration: one line, exit 2. */
-class UsageError extends Error {}
 
 async function main(argv: readonly string[]): Promise<number> {
   const [command, ...rest] = argv;
@@ -53,8 +50,12 @@ async function main(argv: readonly string[]): Promise<number> {
       return operations(rest);
     case "reconcile":
       return reconcile(rest);
+    case "acknowledge":
+      return acknowledge(rest);
     case "export":
       return exportJournal(rest);
+    case "verify":
+      return verify(rest);
     case "rehearse":
       return rehearse(rest);
     case "--version":
@@ -66,7 +67,9 @@ async function main(argv: readonly string[]): Promise<number> {
       process.stdout.write(usage);
       return command === undefined ? 2 : 0;
     default:
-      throw new UsageError(`unknown command '${command}' (serve, connect, operations, reconcile, export, rehearse)`);
+      throw new UsageError(
+        `unknown command '${command}' (serve, connect, operations, reconcile, acknowledge, export, verify, rehearse)`,
+      );
   }
 }
 
@@ -81,7 +84,7 @@ async function serve(argv: readonly string[]): Promise<number> {
   });
   const format = options.values["log-format"];
   if (format !== "text" && format !== "json") throw new UsageError("--log-format: must be text or json");
-  logFormat = format;
+  setLogFormat(format);
   const configFile = required(options.values["config"], "--config");
   let config = readConfigFile(configFile);
   const journalDir = resolve(required(options.values["journal-dir"], "--journal-dir"));
@@ -92,6 +95,7 @@ async function serve(argv: readonly string[]): Promise<number> {
   // What stands in the way of the journal is a mistake to be mended before anything is served.
   const core = await createCore({
     journalDir,
+    journal: config.journal,
     listen,
     ...(token === undefined ? {} : { token }),
     trust: {
@@ -111,6 +115,7 @@ async function serve(argv: readonly string[]): Promise<number> {
     await core.dispose();
     throw new UsageError(message);
   }
+  const stopTelling = tellOfJournal(core.journal);
   await core.setDefinitions(config.definitions);
 
   const ended = new Promise<void>((done) => {
@@ -122,6 +127,7 @@ async function serve(argv: readonly string[]): Promise<number> {
       const read = readConfigFile(configFile);
       refuseProblems(read);
       config = read;
+      core.journal.configure(read.journal);
       await core.setDefinitions(read.definitions);
       core.gateway.announceTools();
       log("info", undefined, `${configFile} was read again: ${[...core.servers.keys()].join(", ") || "no servers"}`);
@@ -138,6 +144,7 @@ async function serve(argv: readonly string[]): Promise<number> {
   await ended;
   clearInterval(alive);
   await reloading;
+  stopTelling();
   await core.dispose();
   return 0;
 }
@@ -195,94 +202,6 @@ async function placeOf(name: string, values: Readonly<Record<string, unknown>>):
   };
 }
 
-async function operations(argv: readonly string[]): Promise<number> {
-  const options = parse(argv, {
-    "journal-dir": { type: "string" },
-    state: { type: "string" },
-    json: { type: "boolean", default: false },
-  });
-  const state = options.values["state"] as string | undefined;
-  if (state !== undefined && !(operationStates as readonly string[]).includes(state)) {
-    throw new UsageError(`--state: must be one of ${operationStates.join(", ")}`);
-  }
-  const journal = openForReading(options.values["journal-dir"] as string | undefined);
-  try {
-    const list = await journal.operations({
-      ...(state === undefined ? {} : { states: [state as OperationState] }),
-      limit: 100_000,
-    });
-    if (options.values["json"] !== true) {
-      for (const one of list) {
-        process.stdout.write(
-          `${one.id}  ${one.state.padEnd(16)}  ${one.intention.server}/${one.intention.tool}  ${one.reason ?? ""}  ${new Date(one.createdAt).toISOString()}\n`,
-        );
-      }
-      return 0;
-    }
-    const rows = await Promise.all(
-      list.map(async (one) => ({
-        id: one.id,
-        server: one.intention.server,
-        tool: one.intention.tool,
-        state: one.state,
-        reason: one.reason ?? null,
-        attempts: one.attempts.map(({ rpcId, era, stage, outcome }) => ({ rpcId, era, stage, outcome: outcome ?? null })),
-        createdAt: new Date(one.createdAt).toISOString(),
-        events: (await journal.events(one.id)).map(({ type, actor, at, data }) => ({
-          type,
-          actor,
-          at: new Date(at).toISOString(),
-          data: withoutContents(data),
-        })),
-      })),
-    );
-    process.stdout.write(`${JSON.stringify(rows, null, 2)}\n`);
-    return 0;
-  } finally {
-    await journal.close();
-  }
-}
-
-/** Listings are read over shoulders and pasted into reports: tool arguments and results stay in the journal (`export` has them). */
-function withoutContents(data: unknown): Record<string, unknown> {
-  const { arguments: _arguments, result: _result, error: _error, ...rest } = data as Record<string, unknown>;
-  return rest;
-}
-
-async function reconcile(argv: readonly string[]): Promise<number> {
-  const options = parse(argv, { as: { type: "string" }, evidence: { type: "string" }, "journal-dir": { type: "string" } }, true);
-  const [id, ...more] = options.positionals;
-  if (id === undefined || more.length > 0) throw new UsageError("reconcile: name exactly one operation ID");
-  const as = required(options.values["as"], "--as");
-  if (!(settlements as readonly string[]).includes(as)) throw new UsageError(`--as: must be one of ${settlements.join(", ")}`);
-  const evidence = required(options.values["evidence"], "--evidence").trim();
-  if (evidence === "") throw new UsageError("--evidence: say in a line how you know");
-  const directory = resolve(required(options.values["journal-dir"], "--journal-dir"));
-  mustBeFolder(directory);
-  const journal = openSqliteJournal({ directory, watchMs: 0 });
-  try {
-    if (journal.problem) throw new UsageError(journal.problem.message);
-    const settled = await settleOperation(journal, id, as as Settlement, evidence, "person", Date.now());
-    process.stdout.write(`${settled.id}  ${settled.state}\n`);
-    return 0;
-  } finally {
-    await journal.close();
-  }
-}
-
-async function exportJournal(argv: readonly string[]): Promise<number> {
-  const options = parse(argv, { "journal-dir": { type: "string" }, format: { type: "string" } });
-  const format = required(options.values["format"], "--format");
-  if (format !== "jsonl" && format !== "csv") throw new UsageError("--format: must be jsonl or csv");
-  const journal = openForReading(options.values["journal-dir"] as string | undefined);
-  try {
-    for await (const line of format === "jsonl" ? exportJsonl(journal) : exportCsv(journal)) await write(line);
-    return 0;
-  } finally {
-    await journal.close();
-  }
-}
-
 /** Puts a contract to the test. Exit 1 when a promise is broken. */
 async function rehearse(argv: readonly string[]): Promise<number> {
   const { values } = parse(argv, {
@@ -315,7 +234,8 @@ async function rehearse(argv: readonly string[]): Promise<number> {
   // Without a folder of the person's: one of our own, which is kept when something in it stays unresolved.
   const given = values["journal-dir"];
   const directory = typeof given === "string" ? resolve(given) : mkdtempSync(join(tmpdir(), "mcp-safe-replay-rehearsal-"));
-  const journal = openSqliteJournal({ directory });
+  const journal = openSqliteJournal({ ...config.journal, directory });
+  if (journal.notice !== undefined) log("warning", undefined, journal.notice);
   const ended = new AbortController();
   for (const signal of ["SIGTERM", "SIGINT"] as const) process.once(signal, () => ended.abort());
   const alive = setInterval(() => undefined, 2 ** 30);
@@ -367,27 +287,6 @@ function jsonObject(text: string, name: string): Record<string, unknown> {
     // Said below.
   }
   throw new UsageError(`${name}: must be a JSON object`);
-}
-
-/** Waits when the reader is slower than we are, so that memory stays bounded. */
-function write(text: string): Promise<void> {
-  return new Promise((done) => {
-    if (process.stdout.write(text)) done();
-    else process.stdout.once("drain", done);
-  });
-}
-
-function openForReading(directory: string | undefined): Journal {
-  const folder = resolve(required(directory, "--journal-dir"));
-  mustBeFolder(folder);
-  const journal = openSqliteJournal({ directory: folder, readOnly: true });
-  if (journal.problem && journal.problem.code !== "newer-version") throw new UsageError(journal.problem.message);
-  return journal;
-}
-
-function mustBeFolder(folder: string): void {
-  if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true)
-    throw new UsageError(`--journal-dir: ${folder} is not a folder`);
 }
 
 function readConfigFile(file: string): HeadlessConfig {
@@ -445,34 +344,6 @@ function readToken(file: string): string {
   if (token.length < 16 || /\s/.test(token))
     throw new UsageError("--token-file: must hold one token of at least 16 characters without spaces");
   return token;
-}
-
-type OptionSpec = Record<string, { type: "string" | "boolean"; default?: string | boolean }>;
-
-function parse(argv: readonly string[], options: OptionSpec, positionals = false) {
-  try {
-    return parseArgs({ args: [...argv], options, allowPositionals: positionals, strict: true });
-  } catch (error) {
-    throw new UsageError(error instanceof Error ? (error.message.split("\n")[0] ?? "bad usage") : "bad usage");
-  }
-}
-
-function required(value: unknown, name: string): string {
-  if (typeof value !== "string" || value === "") throw new UsageError(`${name} is needed`);
-  return value;
-}
-
-let logFormat: "text" | "json" = "text";
-
-function log(level: string, server: string | undefined, text: string): void {
-  if (logFormat === "json") {
-    const line = { time: new Date().toISOString(), level, ...(server === undefined ? {} : { server }), text };
-    process.stderr.write(`${JSON.stringify(line)}\n`);
-    return;
-  }
-  process.stderr.write(
-    `${new Date().toISOString()} ${level}${server === undefined ? "" : ` [${server}]`} ${text.replace(/\s*\n\s*/g, " | ")}\n`,
-  );
 }
 
 /** Ends once what was said is with its reader: a pipe takes a long listing in pieces. */

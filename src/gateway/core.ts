@@ -11,8 +11,8 @@ import type { HostedServer, ServerLogLine, StartPolicy } from "../hosting/hosted
 import type { EraStore } from "../hosting/negotiate.ts";
 import { rememberedFile } from "../hosting/remembered-file.ts";
 import { createHostedServer } from "../hosting/server-host.ts";
-import type { Journal } from "../operations/journal.ts";
-import { openSqliteJournal } from "../operations/sqlite-journal.ts";
+import type { Journal, JournalSettings } from "../operations/journal.ts";
+import { openJournal } from "../operations/worker-journal.ts";
 import { CallManager } from "../replay/call-manager.ts";
 import type { Calls } from "../replay/calls.ts";
 import type { DeskOptions } from "../replay/desk.ts";
@@ -27,6 +27,8 @@ import { planRehearsalOf, rehearseContract, type RehearsalParts } from "./rehear
 
 export interface CoreOptions {
   readonly journalDir: string;
+  /** What the journal keeps, from the start; later changes: `journal.configure`. Default: everything, for ever. */
+  readonly journal?: JournalSettings;
   readonly listen: Listen;
   /** Bearer token for TCP; undefined on a private socket, or when the person asked for none. */
   readonly token?: string;
@@ -84,7 +86,12 @@ export interface Core {
 export async function createCore(options: CoreOptions): Promise<Core> {
   const clock = options.clock ?? systemClock;
   const random = options.random ?? Math.random;
-  const journal = openSqliteJournal({ directory: options.journalDir });
+  const journal = await openJournal({ ...options.journal, directory: options.journalDir }, (why) =>
+    options.log(undefined, {
+      level: "warning",
+      text: `the journal works without a thread of its own (${why}): a slow disk holds up everything else. Install MCP Safe Replay again.`,
+    }),
+  );
   const servers = new Map<string, HostedServer>();
   const listeners = new Set<() => void>();
   const changed = (): void => {

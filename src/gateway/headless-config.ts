@@ -5,6 +5,9 @@
 import * as z from "zod";
 import { problemsOf, readDefinitions, type Problem, type ServerDefinition } from "../hosting/definitions.ts";
 import type { StartPolicy } from "../hosting/hosted-server.ts";
+import type { JournalSettings } from "../operations/journal.ts";
+import { defaultRetention, retentionLimits } from "../operations/retention.ts";
+import { argumentPath, keptArgumentsModes } from "../operations/withhold.ts";
 import { readContracts, type Contracts } from "../replay/contracts.ts";
 import {
   defaultReplaySettings,
@@ -22,6 +25,7 @@ export interface HeadlessConfig {
   readonly workspaceTrusted: boolean;
   readonly settings: ReplaySettings;
   readonly contracts: Contracts;
+  readonly journal: JournalSettings;
   /** Every mistake; nothing may be served while there is one. */
   readonly problems: readonly Problem[];
 }
@@ -30,6 +34,16 @@ export interface HeadlessConfig {
 export class ConfigError extends Error {}
 
 const guardMode = z.enum(duplicateGuardModes).optional();
+
+const { days, count } = retentionLimits;
+const journalSchema = z.strictObject({
+  arguments: z.enum(keptArgumentsModes).optional(),
+  redactedPaths: z
+    .array(z.string().regex(argumentPath, "must be a JSON Pointer, such as /card/number or /guests/*/passport"))
+    .optional(),
+  keepDays: z.number().int().min(days.min).max(days.max).optional(),
+  keepCount: z.number().int().min(count.min).max(count.max).optional(),
+});
 
 const schema = z.strictObject({
   servers: z.record(z.string(), z.unknown()),
@@ -42,6 +56,7 @@ const schema = z.strictObject({
     .or(z.strictObject({ unresolved: guardMode, undelivered: guardMode, inFlight: guardMode }))
     .optional(),
   contracts: z.unknown().optional(),
+  journal: journalSchema.optional(),
 });
 
 /** @throws ConfigError when the text is not JSON */
@@ -65,6 +80,7 @@ export function readConfig(text: string, env: Readonly<Record<string, string | u
       workspaceTrusted: false,
       settings: defaultReplaySettings,
       contracts: new Map(),
+      journal: journalOf(undefined),
       problems,
     };
   }
@@ -80,6 +96,7 @@ export function readConfig(text: string, env: Readonly<Record<string, string | u
     definitions,
     starts,
     contracts: read.contracts,
+    journal: journalOf(data.journal),
     serverTrust: new Map(Object.entries(data.serverTrust ?? {})),
     workspaceTrusted: data.workspaceTrusted ?? false,
     settings: {
@@ -90,6 +107,16 @@ export function readConfig(text: string, env: Readonly<Record<string, string | u
         data.requestTimeoutSeconds === undefined ? defaultReplaySettings.requestTimeoutMs : data.requestTimeoutSeconds * 1000,
     },
     problems,
+  };
+}
+
+function journalOf(given: z.infer<typeof journalSchema> | undefined): JournalSettings {
+  return {
+    arguments: { mode: given?.arguments ?? "full", paths: given?.redactedPaths ?? [] },
+    retention: {
+      days: given?.keepDays ?? defaultRetention.days,
+      count: given?.keepCount ?? defaultRetention.count,
+    },
   };
 }
 

@@ -64,12 +64,15 @@ export function openForWriting(options: JournalFileOptions): JournalFile {
     opening = Lease.take(directory, openingLease, busyMs);
     let notice: string | undefined;
     if (damageNoted(directory)?.name !== undefined) notice = mend(directory, now());
+    const tell = (text: string): void => {
+      notice = notice === undefined ? text : `${notice} ${text}`;
+    };
     try {
-      db = openSound(options);
+      db = openSound(options, tell);
     } catch (error) {
       if (!isDamage(error)) throw error;
-      notice = mend(directory, now());
-      db = openSound(options);
+      tell(mend(directory, now()));
+      db = openSound(options, tell);
     }
     lease = Lease.take(directory, uuidv7());
     sweep(db, directory, lease.id, now());
@@ -83,8 +86,11 @@ export function openForWriting(options: JournalFileOptions): JournalFile {
   }
 }
 
-/** @throws JournalError `foreign`, `newer-version`, or SQLite's error, damage among them */
-function openSound({ directory, now, openDatabase, busyMs }: JournalFileOptions): DatabaseSync {
+/**
+ * @param tell for what the person should know though all is well
+ * @throws JournalError `foreign`, `newer-version`, or SQLite's error, damage among them
+ */
+function openSound({ directory, now, openDatabase, busyMs }: JournalFileOptions, tell: (text: string) => void): DatabaseSync {
   const path = join(directory, journalFileName);
   makePrivateFile(path);
   let db = openDatabase(path, { readOnly: true, timeout: busyMs });
@@ -111,8 +117,9 @@ function openSound({ directory, now, openDatabase, busyMs }: JournalFileOptions)
     // The rollback journal that this step used must not come back with the next power cut: it would undo everything since.
     syncFolder(directory);
     if (version < schemaVersion) {
-      if (version > 0) backUp(db, directory, version, now());
+      const copy = version > 0 ? backUp(db, directory, version, now()) : undefined;
       migrate(db, version);
+      if (copy !== undefined) tell(convertedNotice(version, copy));
     }
     return db;
   } catch (error) {
@@ -249,8 +256,8 @@ function wasOurs(path: string): boolean {
 
 // ---- copies and leftovers ---------------------------------------------------------------------------------------------------------
 
-/** A whole copy before the format changes, made by SQLite itself. */
-function backUp(db: DatabaseSync, directory: string, version: number, now: number): void {
+/** A whole copy before the format changes, made by SQLite itself. @returns its path */
+function backUp(db: DatabaseSync, directory: string, version: number, now: number): string {
   const stamp = new Date(now).toISOString().replace(/[-:]|\.\d+/g, "");
   const path = join(directory, `journal.format-${version}-${stamp}.sqlite`);
   rmSync(path, { force: true });
@@ -259,6 +266,11 @@ function backUp(db: DatabaseSync, directory: string, version: number, now: numbe
   const file = openSync(path, "r+");
   fsyncSync(file);
   closeSync(file);
+  return path;
+}
+
+function convertedNotice(version: number, copy: string): string {
+  return `The operation journal was converted from format ${version} to ${schemaVersion}; nothing was lost. A copy of it as it was is kept for 30 days: ${copy}.`;
 }
 
 /** What programs that are gone left lying about. */

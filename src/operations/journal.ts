@@ -10,6 +10,8 @@ export interface OperationQuery {
   readonly states?: readonly OperationState[];
   readonly server?: string;
   readonly digest?: string;
+  /** Only those whose settlement an answer contradicts, and nobody has seen to it yet. */
+  readonly conflict?: true;
   /** Newest first; default 1000. */
   readonly limit?: number;
   /** Operations created before this one (its id): the next page. */

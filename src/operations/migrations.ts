@@ -71,6 +71,8 @@ const steps: readonly Step[] = [
     }
     db.exec("DROP TABLE unchained; CREATE INDEX events_by_operation ON events (operation_id, number);");
   },
+  // A contradicted settlement is found however old it is.
+  (db) => db.exec("CREATE INDEX operations_in_conflict ON operations (number) WHERE json_extract(derived, '$.conflict')"),
 ];
 
 /** The format that this version writes (PRAGMA user_version). */

@@ -83,6 +83,7 @@ export type EventType =
   | "repeated"
   | "late-answer"
   | "conflict"
+  | "acknowledged"
   | "delivered"
   | "let-through";
 
@@ -165,6 +166,8 @@ export interface EventData {
   repeated: { attempt: number; evidence: string };
   "late-answer": { attempt: number } & Observation;
   conflict: { settledAs: Settlement; isError: boolean };
+  /** A person has seen to a conflict. The settlement stays what it was. */
+  acknowledged: { note: string };
   delivered: { to: string };
   /** A person lets one identical call through while this one is unresolved; `used`: the operation that did. */
   "let-through": { note: string } | { used: string };
@@ -192,7 +195,7 @@ export interface Operation {
   readonly updatedAt: number;
   /** When the last answer was given up as lost: the last moment at which we know the call may still have been under way. */
   readonly lostAt?: number;
-  /** An answer contradicts a person's settlement. */
+  /** An answer contradicts a person's settlement, and nobody has seen to it yet. */
   readonly conflict: boolean;
   /** The answer reached the agent. */
   readonly delivered: boolean;
@@ -237,6 +240,14 @@ export const transitions: Readonly<Record<EventType, Readonly<Partial<Record<Ope
   },
   // An attempt from before the settlement may be answered after the call was repeated on its word.
   conflict: {
+    "effect-confirmed": "effect-confirmed",
+    "no-effect": "no-effect",
+    dismissed: "dismissed",
+    "in-flight": "in-flight",
+    unresolved: "unresolved",
+    completed: "completed",
+  },
+  acknowledged: {
     "effect-confirmed": "effect-confirmed",
     "no-effect": "no-effect",
     dismissed: "dismissed",
@@ -357,6 +368,9 @@ export function apply(operation: Operation | undefined, event: OperationEvent): 
     case "conflict":
       if (operation.settlement === undefined) throw new IllegalTransition(event.type, from);
       return { ...next, conflict: true };
+    case "acknowledged":
+      if (!operation.conflict) throw new IllegalTransition(event.type, from);
+      return { ...next, conflict: false };
     case "delivered":
       return { ...next, delivered: true };
     case "let-through":

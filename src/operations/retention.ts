@@ -12,6 +12,9 @@ export interface Retention {
 
 export const defaultRetention: Retention = { days: 90, count: 100_000 };
 
+/** What a person may set. A day at least: for so long the duplicate guard hands out an answer that never reached its caller. */
+export const retentionLimits = { days: { min: 1, max: 36_500 }, count: { min: 100, max: 10_000_000 } } as const;
+
 const dayMs = 24 * 60 * 60 * 1000;
 
 /** How often retention is looked after while the journal is open, in milliseconds. */

@@ -44,6 +44,7 @@ export class Tables {
       where.push("server = ?");
       values.push(query.server);
     }
+    if (query.conflict === true) where.push("json_extract(derived, '$.conflict')");
     if (query.before !== undefined) {
       where.push("number < (SELECT number FROM operations WHERE id = ?)");
       values.push(query.before);

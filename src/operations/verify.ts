@@ -28,6 +28,13 @@ export type Verdict =
       readonly message: string;
     };
 
+/** A verdict in a line for people and logs. */
+export function verdictText(verdict: Verdict): string {
+  return verdict.ok
+    ? `The journal is whole: ${verdict.events} events, nothing altered or removed. Head: ${verdict.head}`
+    : `The journal is NOT whole: ${verdict.message}.`;
+}
+
 /**
  * Verifies the journal in a folder, which may be in use.
  * @param since a head of an earlier verdict that must still be in the chain

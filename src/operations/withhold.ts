@@ -21,6 +21,9 @@ export interface KeptArguments {
   readonly paths?: readonly string[];
 }
 
+/** What a configured path looks like: a JSON Pointer to something in the arguments. */
+export const argumentPath = /^(\/([^~/]|~[01])*)+$/;
+
 export const redactedMark = "(redacted)";
 
 /** Names that hold secrets, by their words: `apiKey`, `API-KEY` and `api_key` are all "api key". After OWASP's Logging Cheat Sheet. */

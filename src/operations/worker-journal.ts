@@ -10,6 +10,7 @@ import { JournalError, type Journal, type JournalEntry, type JournalSettings, ty
 import type { Operation, OperationEvent, OperationState } from "./model.ts";
 import { everyEntry, everyEvent } from "./paging.ts";
 import { openSqliteJournal } from "./sqlite-journal.ts";
+import { verifyJournal, type Verdict } from "./verify.ts";
 import {
   unpack,
   type Answer,
@@ -17,26 +18,54 @@ import {
   type Asked,
   type FromWorker,
   type ToWorker,
+  type VerifyAnswer,
+  type VerifyOptions,
   type WorkerOptions,
 } from "./worker-protocol.ts";
 
 /**
  * Opens the journal in a thread of its own; where no thread can be had, in the calling one.
  * Never rejects: what stands in the way is the journal's `problem`, and every append tries again and rejects with it.
+ * @param noThread told why there is no thread: a slow disk then holds up whatever else the calling one does
  */
-export async function openJournal(options: WorkerOptions): Promise<Journal> {
-  // Bundled: journal-worker.js beside the bundle. From source: Node runs the TypeScript file.
-  const file = ["journal-worker.js", "journal-worker.ts"]
-    .map((name) => join(import.meta.dirname, name))
-    .find((path) => existsSync(path));
-  if (file === undefined) return openSqliteJournal(options);
+export async function openJournal(options: WorkerOptions, noThread: (why: string) => void = () => undefined): Promise<Journal> {
+  const file = workerFile();
+  if (file === undefined) {
+    noThread("its file is missing");
+    return openSqliteJournal(options);
+  }
   const journal = new WorkerJournal(file, options);
   try {
     await journal.opened;
     return journal;
-  } catch {
+  } catch (error) {
+    noThread(error instanceof Error ? error.message : "it could not be started");
     return openSqliteJournal(options);
   }
+}
+
+/**
+ * Verifies the journal in a folder (verify.ts) in a thread of its own: it takes seconds for a large one.
+ * Rejects with JournalError when there is none that can be read.
+ */
+export async function verifyInThread(directory: string): Promise<Verdict> {
+  const file = workerFile();
+  if (file === undefined) return verifyJournal(directory);
+  const worker = new Worker(file, { workerData: { verify: directory } satisfies VerifyOptions, execArgv: [], name: "verify" });
+  const answer = await new Promise<VerifyAnswer>((resolve, reject) => {
+    worker.once("message", resolve);
+    worker.once("error", reject);
+    worker.once("exit", () => reject(new Error("the thread ended without a verdict")));
+  });
+  if ("error" in answer) throw unpack(answer.error);
+  return answer.verdict;
+}
+
+/** Bundled: journal-worker.js beside the bundle. From source: Node runs the TypeScript file. */
+function workerFile(): string | undefined {
+  return ["journal-worker.js", "journal-worker.ts"]
+    .map((name) => join(import.meta.dirname, name))
+    .find((path) => existsSync(path));
 }
 
 interface Waiting {

@@ -3,6 +3,7 @@
  */
 import { JournalError, type JournalSettings } from "./journal.ts";
 import { IllegalTransition } from "./model.ts";
+import type { Verdict } from "./verify.ts";
 import type { SqliteJournal, SqliteJournalOptions } from "./sqlite-journal.ts";
 
 /** What can be asked of the journal in its thread: each method answers with a promise. */
@@ -13,6 +14,13 @@ export type Answer<M extends Asked> = Awaited<ReturnType<SqliteJournal[M]>>;
 
 /** Functions do not cross between threads. */
 export type WorkerOptions = Omit<SqliteJournalOptions, "now" | "openDatabase">;
+
+/** The same file as a thread that verifies a folder's journal and ends. */
+export interface VerifyOptions {
+  readonly verify: string;
+}
+
+export type VerifyAnswer = { readonly verdict: Verdict } | { readonly error: PackedError };
 
 export type ToWorker =
   | { readonly [M in Asked]: { readonly ask: M; readonly id: number; readonly args: Arguments<M> } }[Asked]

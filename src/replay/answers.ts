@@ -57,6 +57,11 @@ export function notExecutedAnswer(id: string | undefined, reason: Reason, attemp
   );
 }
 
+/** Nothing may leave without a record. @param why the journal's own words, safe to show */
+export function notJournaledAnswer(id: string | undefined, why: string, attempts: number): Result {
+  return notExecutedAnswer(id, "journal-failed", attempts, `it could not be journaled first: ${why.replace(/\.$/, "")}`);
+}
+
 /** Refused before anything was sent, because the call itself is wrong. */
 export function invalidCallAnswer(text: string): Result {
   return toolError(`NOT EXECUTED: ${text} Nothing was sent.`, { state: "not-executed", reason: "refused", attempts: 0 });

@@ -87,7 +87,7 @@ export async function journal(
     cause,
   });
   try {
-    await desk.journal.append([...lead, sent], { durable: !course.provenRead });
+    await desk.append([...lead, sent], { durable: !course.provenRead });
   } catch (error) {
     desk.log(course.server.name, `journal refused: ${error instanceof JournalError ? error.code : "error"}`);
     // A proven read changes nothing: it runs without a record.

@@ -9,6 +9,7 @@ import type { HostedConnection, ListedTool } from "../hosting/connection.ts";
 import type { HostedServer } from "../hosting/hosted-server.ts";
 import { JournalError } from "../operations/journal.ts";
 import {
+  contradicts,
   IllegalTransition,
   keepsArguments,
   type Actor,
@@ -17,7 +18,7 @@ import {
   type OperationEvent,
   type Settlement,
 } from "../operations/model.ts";
-import { heldInFlightAnswer, invalidCallAnswer, notExecutedAnswer } from "./answers.ts";
+import { heldInFlightAnswer, invalidCallAnswer, notExecutedAnswer, notJournaledAnswer } from "./answers.ts";
 import type { Course } from "./attempt.ts";
 import { ReplayBudget } from "./backoff.ts";
 import { ourAnswer, type CallAnswer, type CallHooks, type CallRequest, type Calls, type ReconcileOptions } from "./calls.ts";
@@ -30,7 +31,7 @@ import { digestOf } from "./intention.ts";
 import type { LookupFinding } from "./lookup.ts";
 import { Reconciliation } from "./reconciliation.ts";
 import { recoverable } from "./recovery.ts";
-import { settleOperation } from "./settle.ts";
+import { acknowledgeConflict, settleOperation } from "./settle.ts";
 
 export class CallManager implements Calls {
   readonly #desk: Desk;
@@ -62,6 +63,8 @@ export class CallManager implements Calls {
     const { arguments: args, ...key } = keyed;
     const digest = digestOf(request.server, request.tool, args);
 
+    // What became of earlier calls counts here, also when it could not be written at once.
+    await desk.pay();
     // A call that must not be sent is answered before anything is started for it.
     const before = await guard(desk, server, digest, request);
     if (!before.send) return before.answer;
@@ -70,6 +73,7 @@ export class CallManager implements Calls {
     if (found.tool === undefined)
       return ourAnswer(undefined, invalidCallAnswer(`The server '${server.name}' lists no tool named '${request.tool}'.`));
     // An identical call may have become unresolved while this one waited for the connection.
+    await desk.pay();
     const guarded = await guard(desk, server, digest, request);
     if (!guarded.send) return guarded.answer;
 
@@ -92,6 +96,8 @@ export class CallManager implements Calls {
       ...key,
       ...(duplicateOf === undefined ? {} : { possibleDuplicateOf: duplicateOf }),
     };
+    // An identical call may be among those whose end is not on record.
+    if (desk.owes && !intention.provenRead) return ourAnswer(undefined, notJournaledAnswer(undefined, desk.failure, 0));
     const lead = [desk.event(id, "prepared", "agent", intention)];
     if (guarded.letThroughBy !== undefined) lead.push(desk.event(guarded.letThroughBy, "let-through", "gateway", { used: id }));
     const params = { ...request.params, arguments: sentArguments(intention) };
@@ -113,7 +119,13 @@ export class CallManager implements Calls {
         `Operation ${id} cannot be repeated: the journal kept only a part of its arguments, as mcpSafeReplay.journal.arguments says.`,
       );
     }
-    const { intention } = operation;
+    const { intention, answer } = operation;
+    if (answer !== undefined && contradicts("no-effect", answer)) {
+      throw new JournalError(
+        "not-unresolved",
+        `Operation ${id} cannot be repeated: an answer that came later says that it took effect. Once more could do it twice.`,
+      );
+    }
     const server = desk.server(intention.server);
     if (server === undefined)
       return ourAnswer(undefined, invalidCallAnswer(`There is no hosted server named '${intention.server}'.`));
@@ -137,7 +149,7 @@ export class CallManager implements Calls {
     const operation = await this.#operation(id);
     return {
       recover: operation.state === "unresolved" && recoverable(operation).length > 0,
-      lookUp: operation.state === "unresolved" && this.#reconciliation.hasLookup(operation),
+      lookUp: operation.state === "unresolved" && this.#reconciliation.hasLookup(operation) && keepsArguments(operation),
     };
   }
 
@@ -162,6 +174,10 @@ export class CallManager implements Calls {
     const server = this.#desk.server(operation.intention.server);
     if (server === undefined) return { found: "undecided", evidence: "its server is not hosted any more" };
     return this.#reconciliation.lookUp(operation, server);
+  }
+
+  acknowledge(id: string, note: string): Promise<Operation> {
+    return acknowledgeConflict(this.#desk.journal, id, note, this.#desk.clock.now());
   }
 
   letThrough(id: string, note: string): Promise<Operation> {
@@ -210,7 +226,7 @@ export class CallManager implements Calls {
   /** Ends the keeping of books: calls still out are recorded as lost by this process's end. */
   async dispose(): Promise<void> {
     const desk = this.#desk;
-    desk.closing = true;
+    await desk.end();
     this.#reconciliation.dispose();
     for (const id of this.#out) {
       const operation = await desk.journal.operation(id).catch(() => undefined);
@@ -242,6 +258,7 @@ export class CallManager implements Calls {
       return await this.#runner.run(course, { connection, cause, via: "direct", lead });
     } finally {
       this.#out.delete(course.id);
+      this.#desk.over(course.id);
       if (this.#underWay.get(digest) === course.id) this.#underWay.delete(digest);
     }
   }

@@ -101,6 +101,11 @@ export interface Calls {
    */
   noteRead(id: string, tool: string, read: string | undefined, answered: boolean): Promise<Operation>;
   /**
+   * A person has seen that an answer contradicts the settlement, and what to do about it. Closes the conflict; the settlement stays.
+   * @throws JournalError when the operation is unknown or in no conflict
+   */
+  acknowledge(id: string, note: string): Promise<Operation>;
+  /**
    * Lets the next identical call through while this operation is unresolved, once, with a person's note.
    * @throws JournalError when the operation is unknown or not unresolved
    */

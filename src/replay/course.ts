@@ -7,7 +7,7 @@
 import type { HostedConnection } from "../hosting/connection.ts";
 import type { JsonRpcAnswer, Loss } from "../hosting/evidence.ts";
 import type { Attempt, EventData, Operation, OperationEvent, Reason } from "../operations/model.ts";
-import { lookedUpAnswer, marked, notExecutedAnswer, readLostAnswer, unresolvedAnswer } from "./answers.ts";
+import { lookedUpAnswer, marked, notExecutedAnswer, notJournaledAnswer, readLostAnswer, unresolvedAnswer } from "./answers.ts";
 import { submit, type Course, type Waited } from "./attempt.ts";
 import { patience, type ReplayBudget } from "./backoff.ts";
 import { ourAnswer, type CallAnswer, type Via } from "./calls.ts";
@@ -365,10 +365,7 @@ export class CourseRunner {
   #journalFailed(course: Course, text: string): CallAnswer {
     if (course.doubt !== undefined) return ourAnswer(course.id, unresolvedAnswer(course.id, course.doubt, course.attempts));
     const id = course.attempts > 0 ? course.id : undefined;
-    return ourAnswer(
-      id,
-      notExecutedAnswer(id, "journal-failed", course.attempts, `it could not be journaled first: ${text.replace(/\.$/, "")}`),
-    );
+    return ourAnswer(id, notJournaledAnswer(id, text, course.attempts));
   }
 }
 

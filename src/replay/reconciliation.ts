@@ -83,7 +83,7 @@ export class Reconciliation {
       evidence,
       attempts: operation.attempts.length,
     });
-    if (await this.#desk.note(seen, settled)) return finding;
+    if (await this.#desk.noteNow(seen, settled)) return finding;
     return { found: "undecided", evidence: `${evidence}; but in the meantime its operation went another way` };
   }
 

@@ -1,5 +1,5 @@
 /**
- * Owns: closing an unresolved operation on evidence, from any program that has the journal.
+ * Owns: closing an unresolved operation on evidence, and a conflict with a note, from any program that has the journal.
  * Leaves to others: asking for the evidence.
  */
 import { JournalError, type Journal } from "../operations/journal.ts";
@@ -34,5 +34,22 @@ export async function settleOperation(
         ? `Operation ${id} was attempted again in the meantime: what was established before that says nothing about it now.`
         : `Operation ${id} is not unresolved (it is '${now?.state ?? operation.state}'): there is nothing to settle.`,
     );
+  }
+}
+
+/**
+ * Closes a conflict, once. Nothing of what was settled or answered is rewritten.
+ * @throws JournalError `unknown-operation`, `not-unresolved` (no conflict, or closed in the meantime), or what the journal says
+ */
+export async function acknowledgeConflict(journal: Journal, id: string, note: string, at: number): Promise<Operation> {
+  const operation = await journal.operation(id);
+  if (operation === undefined) throw new JournalError("unknown-operation", `There is no operation ${id}.`);
+  try {
+    const event = { operationId: id, type: "acknowledged", actor: "person", at, data: { note } } as const;
+    const [closed] = await journal.append([event], { durable: true });
+    return closed ?? operation;
+  } catch (error) {
+    if (!(error instanceof IllegalTransition)) throw error;
+    throw new JournalError("not-unresolved", `Operation ${id} is in no conflict: there is nothing to close.`);
   }
 }

@@ -8,7 +8,9 @@
 import { commands, window } from "vscode";
 import type { LogOutputChannel } from "vscode";
 import type { ClientKind } from "./sources/import-formats.ts";
+import type { Exported } from "../operations/export.ts";
 import type { Settlement } from "../operations/model.ts";
+import type { Verdict } from "../operations/verify.ts";
 import type { RehearsalReport } from "../replay/rehearsal-plan.ts";
 import { DisposableList } from "./disposables.ts";
 import { messageFor } from "./user-error.ts";
@@ -81,6 +83,12 @@ export interface ClientScript {
 export interface ExportScript {
   readonly path: string;
   readonly format: "jsonl" | "csv";
+  /** Default: events. */
+  readonly what?: Exported;
+}
+export interface CloseConflictScript {
+  readonly id: string;
+  readonly note: string;
 }
 
 /** A tools/call result, or the server's own JSON-RPC error. Undefined when the person gave up before anything was sent. */
@@ -101,6 +109,7 @@ export interface CommandMap {
     selected?: unknown,
   ) => Promise<void>;
   "mcpSafeReplay.repeatCall": (target?: OperationTarget) => Promise<CallOutcome>;
+  "mcpSafeReplay.closeConflict": (target?: OperationNode | string | CloseConflictScript) => Promise<void>;
   "mcpSafeReplay.showOperation": (target?: OperationTarget) => Promise<void>;
   "mcpSafeReplay.copyOperationId": (target?: OperationTarget) => Promise<void>;
   "mcpSafeReplay.rehearseContract": (target?: ToolNode | RehearseScript) => Promise<RehearsalReport | undefined>;
@@ -116,6 +125,7 @@ export interface CommandMap {
   "mcpSafeReplay.showLog": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.openSettings": (target?: unknown) => Promise<void>;
   "mcpSafeReplay.exportJournal": (target?: ExportScript) => Promise<void>;
+  "mcpSafeReplay.verifyJournal": (target?: Record<string, never>) => Promise<Verdict | undefined>;
   "mcpSafeReplay.copyGatewayConfiguration": (
     target?: ServerNode | ClientsNode | GatewayConfigurationScript,
   ) => Promise<{ readonly name: string; readonly snippet: string } | undefined>;

@@ -16,7 +16,7 @@ import { makeEndpoint } from "./endpoint.ts";
 import type { Endpoint } from "./endpoint.ts";
 import type { Logs } from "./logs.ts";
 import type { Problems } from "./problems.ts";
-import { personsValue, replaySettingProblems, replaySettings, section, trustProblems } from "./settings.ts";
+import { journalSettings, personsValue, replaySettingProblems, replaySettings, section, trustProblems } from "./settings.ts";
 import type { Settings } from "./settings.ts";
 import type { GatheredServers, Origin, ServerSources, WaitingServer } from "./sources/server-sources.ts";
 import type { DefinedServer, Trust } from "./trust-source.ts";
@@ -29,6 +29,7 @@ export interface Running {
   readonly core: Core;
   readonly engine: Engine;
   readonly endpoint: Endpoint;
+  readonly journalDir: string;
   /** The bearer token that the gateway asks for. Lives in this process only. */
   readonly token: string;
 }
@@ -71,6 +72,11 @@ export class CoreHost implements Disposable {
   #gathered: GatheredServers | undefined;
   #start: Promise<void> | undefined;
   readonly #announced = new Map<string, boolean>();
+  /** What the journal keeps, as of the last change of the settings. */
+  #journalText = "";
+  /** What the journal had to say was told. */
+  readonly #toldNotices = new Set<string>();
+  #toldProblem: string | undefined;
   /** The settings changed while the core was starting. */
   #changedMeanwhile = false;
   /** One change of the definitions after the other. */
@@ -151,6 +157,7 @@ export class CoreHost implements Disposable {
     await this.start();
     if (this.problem === undefined) return;
     const old = this.running;
+    this.#toldProblem = undefined;
     this.#setState({ kind: "starting" });
     this.#start = (async () => {
       await old?.core.dispose();
@@ -171,8 +178,11 @@ export class CoreHost implements Disposable {
       await makePrivateFolder(journalDir);
       endpoint = await makeEndpoint();
       const token = randomBytes(32).toString("base64url");
+      const journal = journalSettings();
+      this.#journalText = JSON.stringify(journal);
       core = await engine.createCore({
         journalDir,
+        journal,
         listen: { kind: "unix", path: endpoint.path },
         // VS Code's MCP client speaks 2025-11-25, and the servers are started before it asks.
         legacyAgents: true,
@@ -192,20 +202,44 @@ export class CoreHost implements Disposable {
         },
       });
       if (this.#ended !== undefined) throw new UserError("MCP Safe Replay has ended.");
-      const running: Running = { core, engine, endpoint, token };
+      const running: Running = { core, engine, endpoint, journalDir, token };
       this.#disposables.addCallback(core.onDidChangeServers(() => this.#serversChanged.fire()));
-      this.#disposables.addCallback(core.journal.onDidChange(() => this.#operationsChanged.fire()));
+      this.#disposables.addCallback(
+        core.journal.onDidChange(() => {
+          this.#tellOfJournal(running);
+          this.#operationsChanged.fire();
+        }),
+      );
       await this.#apply(running);
       this.#setState({ kind: "running", ...running });
       if (this.#changedMeanwhile) this.#applySettings();
       logs.extension.info(`Ready, in VS Code ${version}, listening on ${core.gateway.listening}.`);
-      if (core.journal.problem !== undefined) this.#report(core.journal.problem.message);
-      if (core.journal.notice !== undefined) void window.showWarningMessage(core.journal.notice);
+      this.#tellOfJournal(running);
     } catch (error) {
       await core?.dispose().catch(() => undefined);
       await endpoint?.remove().catch(() => undefined);
       if (this.#ended === undefined) this.#fail(error);
     }
+  }
+
+  /** Says once what the journal has to say, and what came to stand in its way; both can change while it runs. */
+  #tellOfJournal({ core }: Running): void {
+    if (this.running?.core !== core) return;
+    const { notice } = core.journal;
+    const problem = core.journal.problem?.message;
+    if (notice !== undefined && !this.#toldNotices.has(notice)) {
+      this.#toldNotices.add(notice);
+      this.#parts.logs.extension.warn(notice);
+      void window.showWarningMessage(notice);
+    }
+    if (problem === this.#toldProblem) return;
+    this.#toldProblem = problem;
+    if (problem === undefined) this.#parts.logs.extension.info("The operation journal can be written again.");
+    else {
+      this.#parts.logs.extension.error(problem);
+      this.#report(problem);
+    }
+    this.#stateChanged.fire();
   }
 
   #fail(error: unknown): void {
@@ -278,6 +312,11 @@ export class CoreHost implements Disposable {
     ]);
     problems.warnOfForeignValues();
     problems.warnOfWaiting(gathered.waiting);
+    const journal = journalSettings();
+    if (JSON.stringify(journal) !== this.#journalText) {
+      this.#journalText = JSON.stringify(journal);
+      core.journal.configure(journal);
+    }
     await core.setDefinitions(definitions);
     logs.keepOnly(names);
     this.#serversChanged.fire();

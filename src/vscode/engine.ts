@@ -12,6 +12,8 @@ export { importPlan, readClientFile, switchedOff, switchOffWords } from "./sourc
 export { readServersFile, serverPlaces } from "./sources/servers-file.ts";
 export { announceGateway } from "../gateway/meeting-place.ts";
 export { exportCsv, exportJsonl } from "../operations/export.ts";
+export { verdictText } from "../operations/verify.ts";
+export { verifyInThread } from "../operations/worker-journal.ts";
 export { contractFingerprint, marginMs, missingPromises, readContracts, withoutKeyArgument } from "../replay/contracts.ts";
 export { lookupArguments } from "../replay/lookup.ts";
 export { whatIfLost } from "../replay/what-if-lost.ts";

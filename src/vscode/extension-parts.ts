@@ -7,6 +7,7 @@ import type { ExtensionContext } from "vscode";
 import { callActions } from "./actions/call-tool.ts";
 import { ImportPreview } from "./actions/import-preview.ts";
 import { importActions } from "./actions/import-servers.ts";
+import { journalActions } from "./actions/journal.ts";
 import { operationActions } from "./actions/operations.ts";
 import { rehearsalActions } from "./actions/rehearse.ts";
 import { otherClientActions } from "./actions/other-clients.ts";
@@ -73,6 +74,7 @@ export function buildExtension(context: ExtensionContext): Extension {
       {
         ...callActions(host, documents),
         ...operationActions(host, documents),
+        ...journalActions(host),
         ...rehearsalActions(host, rehearsals),
         ...otherClientActions(host, clients),
         ...serverActions(host, settings, inputs, trust, logs),

@@ -6,6 +6,7 @@
  */
 import type { Operation, OperationEvent } from "../operations/model.ts";
 import type { Contract } from "../replay/contracts.ts";
+import { repeatHindrance } from "./repeat-text.ts";
 import {
   actorText,
   agoText,
@@ -49,7 +50,10 @@ export function documentOf(
       settlement &&
         `${settlementWords[settlement.as].toLowerCase()}, ${timeText(settlement.at)}, by ${settledByText(settlement.actor)}`,
     ],
-    ["Conflict", operation.conflict ? "an answer that came later contradicts what was settled" : undefined],
+    [
+      "Conflict",
+      operation.conflict ? "an answer that came later contradicts what was settled; Close Conflict… keeps a note" : undefined,
+    ],
     ["Operation", operation.id],
   ];
   const evidence = evidenceLines(events, now);
@@ -65,9 +69,9 @@ export function documentOf(
     ...(intention.withheld === undefined
       ? []
       : [
-          `${intention.withheld === "all" ? "They were" : "A part of them was"} not kept, as mcpSafeReplay.journal.arguments says: the call can be neither repeated nor looked up.`,
+          `${intention.withheld === "all" ? "They were" : "A part of them was"} not kept, as mcpSafeReplay.journal.arguments says: the call can be neither repeated nor looked up. What became of it has to be found out elsewhere.`,
         ]),
-    block(json(intention.arguments), "json"),
+    ...(intention.withheld === "all" ? [] : [block(json(intention.arguments), "json")]),
     "## Attempts",
     operation.attempts.length === 0
       ? "None: nothing was sent."
@@ -109,7 +113,9 @@ function headline(operation: Operation): string {
     case "effect-confirmed":
       return "Its answer was lost. It has been established that it happened.";
     case "no-effect":
-      return "Its answer was lost. It has been established that it did not happen: it can be repeated.";
+      return repeatHindrance(operation) === undefined
+        ? "Its answer was lost. It has been established that it did not happen: it can be repeated."
+        : `Its answer was lost. It was established that it did not happen. It cannot be repeated: ${repeatHindrance(operation) ?? ""}`;
     case "dismissed":
       return "Its answer was lost. Nobody needs to know any more whether it happened.";
     case "prepared":
@@ -119,6 +125,14 @@ function headline(operation: Operation): string {
 }
 
 function answerText(answer: NonNullable<Operation["answer"]>): string {
+  if (answer.withheld === "all")
+    return `${answer.isError ? "An error came" : "A result came"}. It was not kept, as mcpSafeReplay.journal.arguments says.`;
+  if (answer.withheld === "some")
+    return `A part of it was not kept, as mcpSafeReplay.journal.arguments says.\n\n${contentsOf(answer)}`;
+  return contentsOf(answer);
+}
+
+function contentsOf(answer: NonNullable<Operation["answer"]>): string {
   if (answer.error !== undefined) return block(json(answer.error), "json");
   const result = answer.result;
   if (typeof result !== "object" || result === null) return block(json(result ?? null), "json");

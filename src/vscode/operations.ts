@@ -1,28 +1,13 @@
 /**
- * Owns: what the views show of the journal: a snapshot that follows it, sorted into what needs a person and what does not.
- * Leaves to others: the journal itself, and how it looks (views).
+ * Owns: a snapshot of the journal that follows it, for the views.
+ * Leaves to others: what is in it (snapshot.ts), the journal itself, and how it looks (views).
  */
 import { EventEmitter } from "vscode";
 import type { Disposable, Event, LogOutputChannel } from "vscode";
-import type { Operation } from "../operations/model.ts";
 import type { CoreHost } from "./core-host.ts";
 import { DisposableList } from "./disposables.ts";
+import { emptySnapshot, lookAt, type Snapshot } from "./snapshot.ts";
 
-export interface Snapshot {
-  /** Consequential and unresolved: somebody must establish what happened. Newest first, like all of these. */
-  readonly unresolved: readonly Operation[];
-  /** Unresolved calls of tools that declare themselves reads. */
-  readonly reads: readonly Operation[];
-  /** Settled, and then an answer said otherwise. */
-  readonly conflicts: readonly Operation[];
-  /** Settled lately. */
-  readonly settled: readonly Operation[];
-}
-
-const empty: Snapshot = { unresolved: [], reads: [], conflicts: [], settled: [] };
-const settledShown = 10;
-const settledLooked = 500;
-const completedLooked = 100;
 /** Changes come in bursts: one look at the journal for all of them. */
 const quietMs = 40;
 
@@ -32,7 +17,7 @@ export class Operations implements Disposable {
   readonly #disposables = new DisposableList();
   readonly #changed = this.#disposables.add(new EventEmitter<void>());
   readonly onDidChange: Event<void> = this.#changed.event;
-  #snapshot: Snapshot = empty;
+  #snapshot = emptySnapshot;
   #timer: NodeJS.Timeout | undefined;
   #reading = false;
   #again = false;
@@ -78,21 +63,7 @@ export class Operations implements Disposable {
 
   async #look(): Promise<Snapshot> {
     const journal = this.#host.running?.core.journal;
-    if (journal === undefined) return empty;
-    const [open, settled, repeated] = await Promise.all([
-      journal.operations({ states: ["unresolved"] }),
-      journal.operations({ states: ["effect-confirmed", "no-effect", "dismissed"], limit: settledLooked }),
-      journal.operations({ states: ["completed"], limit: completedLooked }),
-    ]);
-    const bySettling = [...settled].sort((a, b) => (b.settlement?.at ?? 0) - (a.settlement?.at ?? 0));
-    return {
-      unresolved: open.filter((operation) => !operation.intention.declaredRead),
-      reads: open.filter((operation) => operation.intention.declaredRead),
-      // A call that was repeated on a person's word and then answered twice is completed, and a conflict all the same.
-      conflicts: [...bySettling, ...repeated].filter((operation) => operation.conflict),
-      // What the gateway closes by itself (a proven read without an answer) concerns nobody.
-      settled: bySettling.filter((one) => !one.conflict && one.settlement?.actor !== "gateway").slice(0, settledShown),
-    };
+    return journal === undefined ? emptySnapshot : lookAt(journal);
   }
 
   dispose(): void {

@@ -2,11 +2,20 @@
  * Owns: what a person reads before a call is repeated: on what evidence, how old it is, with which arguments and key. Pure.
  * Leaves to others: repeating (call-tool.ts).
  */
-import type { Operation } from "../operations/model.ts";
+import { contradicts, keepsArguments, type Operation } from "../operations/model.ts";
 import { agoText, settledByText } from "./words.ts";
 
 /** Evidence that is older than this is to be looked at again. Milliseconds. */
 const oldMs = 60 * 60 * 1000;
+
+/** Why an operation that was settled "it did not happen" cannot be repeated all the same, in a sentence; undefined when it can. */
+export function repeatHindrance(operation: Operation): string | undefined {
+  if (operation.answer !== undefined && contradicts("no-effect", operation.answer))
+    return "an answer that came later says that it took effect. Once more could do it twice.";
+  if (!keepsArguments(operation))
+    return "the journal did not keep all of its arguments (mcpSafeReplay.journal.arguments). If it is still needed, have it called anew.";
+  return undefined;
+}
 
 export interface RepeatFacts {
   readonly now: number;

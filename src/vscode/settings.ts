@@ -6,6 +6,9 @@
 import { ConfigurationTarget, EventEmitter, workspace } from "vscode";
 import type { ConfigurationChangeEvent, Disposable, Event, Uri, WorkspaceConfiguration } from "vscode";
 import type { Problem } from "../hosting/definitions.ts";
+import type { JournalSettings } from "../operations/journal.ts";
+import { defaultRetention, retentionLimits } from "../operations/retention.ts";
+import { argumentPath, keptArgumentsModes, type KeptArguments } from "../operations/withhold.ts";
 import type { DuplicateGuardMode, ReplaySettings } from "../replay/settings.ts";
 import { personsOwn, showsProfile, type SettingValues } from "./persons-value.ts";
 import { UserError } from "./user-error.ts";
@@ -24,6 +27,10 @@ export const settingKeys = [
   "duplicateGuard.undelivered",
   "duplicateGuard.inFlight",
   "requestTimeoutSeconds",
+  "journal.arguments",
+  "journal.redactedPaths",
+  "journal.keepDays",
+  "journal.keepCount",
   "gateway.tcp",
   "gateway.port",
 ] as const;
@@ -75,6 +82,8 @@ export interface PlacedProblem extends Problem {
 
 interface Rule {
   readonly message: string;
+  /** What counts until a mistake is mended, if it is not the default. */
+  readonly meanwhile?: string;
   accepts(value: unknown): boolean;
 }
 
@@ -82,6 +91,12 @@ const guardRule: Rule = {
   message: "must be 'hold', 'warn' or 'off'",
   accepts: (value) => value === "hold" || value === "warn" || value === "off",
 };
+
+const wholeNumber = ({ min, max }: { readonly min: number; readonly max: number }): Rule => ({
+  message: `must be a whole number from ${min} to ${max}`,
+  meanwhile: "until it is mended, nothing leaves because of it",
+  accepts: (value) => Number.isInteger(value) && (value as number) >= min && (value as number) <= max,
+});
 
 const rules: Readonly<Partial<Record<SettingKey, Rule>>> = {
   "replay.maxReplays": {
@@ -96,25 +111,61 @@ const rules: Readonly<Partial<Record<SettingKey, Rule>>> = {
     message: "must be a number of seconds from 1 to 86400",
     accepts: (value) => typeof value === "number" && value >= 1 && value <= 86_400,
   },
+  "journal.arguments": {
+    message: "must be 'full', 'redacted' or 'digest'",
+    meanwhile: "until it is mended, 'digest' is used",
+    accepts: (value) => (keptArgumentsModes as readonly unknown[]).includes(value),
+  },
+  "journal.redactedPaths": {
+    message: "must be a list of JSON Pointers, such as /card/number or /guests/*/passport",
+    meanwhile: "until it is mended, 'redacted' keeps no arguments at all",
+    accepts: (value) => Array.isArray(value) && value.every((one) => typeof one === "string" && argumentPath.test(one)),
+  },
+  "journal.keepDays": wholeNumber(retentionLimits.days),
+  "journal.keepCount": wholeNumber(retentionLimits.count),
 };
+
+/** The person's value, if it is one; undefined leaves the default in force. */
+function accepted(key: SettingKey): unknown {
+  const value = personsValue(key);
+  return rules[key]?.accepts(value) === true ? value : undefined;
+}
 
 /** The heart's settings as the person wrote them; a mistake leaves the default in force. */
 export function replaySettings(defaults: ReplaySettings): ReplaySettings {
-  const read = (key: SettingKey): unknown => {
-    const value = personsValue(key);
-    return rules[key]?.accepts(value) === true ? value : undefined;
-  };
-  const seconds = read("requestTimeoutSeconds") as number | undefined;
+  const seconds = accepted("requestTimeoutSeconds") as number | undefined;
   return {
     ...defaults,
-    maxReplays: (read("replay.maxReplays") as number | undefined) ?? defaults.maxReplays,
-    reads: (read("replay.reads") as boolean | undefined) ?? defaults.reads,
+    maxReplays: (accepted("replay.maxReplays") as number | undefined) ?? defaults.maxReplays,
+    reads: (accepted("replay.reads") as boolean | undefined) ?? defaults.reads,
     duplicateGuard: {
-      unresolved: (read("duplicateGuard.unresolved") as DuplicateGuardMode | undefined) ?? defaults.duplicateGuard.unresolved,
-      undelivered: (read("duplicateGuard.undelivered") as DuplicateGuardMode | undefined) ?? defaults.duplicateGuard.undelivered,
-      inFlight: (read("duplicateGuard.inFlight") as DuplicateGuardMode | undefined) ?? defaults.duplicateGuard.inFlight,
+      unresolved: (accepted("duplicateGuard.unresolved") as DuplicateGuardMode | undefined) ?? defaults.duplicateGuard.unresolved,
+      undelivered:
+        (accepted("duplicateGuard.undelivered") as DuplicateGuardMode | undefined) ?? defaults.duplicateGuard.undelivered,
+      inFlight: (accepted("duplicateGuard.inFlight") as DuplicateGuardMode | undefined) ?? defaults.duplicateGuard.inFlight,
     },
     requestTimeoutMs: seconds === undefined ? defaults.requestTimeoutMs : seconds * 1000,
+  };
+}
+
+/**
+ * What the journal keeps, as the person wrote it. A mistake must not put on disk what somebody meant to keep off it: until it is mended,
+ * arguments are kept as their digest only, and nothing leaves early.
+ */
+export function journalSettings(): JournalSettings {
+  const given = (key: SettingKey): boolean => personsValue(key) !== undefined;
+  const mode =
+    (accepted("journal.arguments") as KeptArguments["mode"] | undefined) ?? (given("journal.arguments") ? "digest" : "full");
+  const paths = accepted("journal.redactedPaths") as readonly string[] | undefined;
+  const keeping = (key: SettingKey, standard: number, most: number): number =>
+    (accepted(key) as number | undefined) ?? (given(key) ? most : standard);
+  const badPaths = mode === "redacted" && paths === undefined && given("journal.redactedPaths");
+  return {
+    arguments: { mode: badPaths ? "digest" : mode, paths: paths ?? [] },
+    retention: {
+      days: keeping("journal.keepDays", defaultRetention.days, retentionLimits.days.max),
+      count: keeping("journal.keepCount", defaultRetention.count, retentionLimits.count.max),
+    },
   };
 }
 
@@ -125,7 +176,8 @@ export function replaySettingProblems(): PlacedProblem[] {
     const rule = rules[key];
     const value = personsValue(key);
     if (rule !== undefined && value !== undefined && !rule.accepts(value)) {
-      problems.push({ open: key, place: `${section}.${key}`, message: `${rule.message}; the default is used` });
+      const meanwhile = rule.meanwhile ?? "the default is used";
+      problems.push({ open: key, place: `${section}.${key}`, message: `${rule.message}; ${meanwhile}` });
     }
   }
   return problems;

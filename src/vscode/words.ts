@@ -141,6 +141,8 @@ export function eventText(event: OperationEvent): string {
       return `attempt ${event.data.attempt}: an answer came late${event.data.isError ? "; it is an error" : ""}`;
     case "conflict":
       return `the late answer contradicts "${settlementWords[event.data.settledAs]}"`;
+    case "acknowledged":
+      return `a person closed the conflict: ${event.data.note}`;
     case "delivered":
       return `the answer reached ${event.data.to}`;
     case "let-through":
@@ -184,6 +186,8 @@ export function evidenceLines(events: readonly OperationEvent[], now: number): r
         return line("Observed", eventText(event));
       case "conflict":
         return line("Conflict", eventText(event));
+      case "acknowledged":
+        return line("Said by a person", `the conflict is closed: ${event.data.note}`);
       case "repeated":
         return line(event.actor === "person" ? "Ordered by a person" : "Allowed by the lookup", eventText(event));
       case "let-through":

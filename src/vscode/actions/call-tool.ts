@@ -14,7 +14,7 @@ import type { CallOutcome, CommandMap } from "../commands.ts";
 import type { CoreHost, Running } from "../core-host.ts";
 import type { OperationDocuments } from "../operation-document.ts";
 import { prefill } from "../prefill.ts";
-import { repeatText } from "../repeat-text.ts";
+import { repeatHindrance, repeatText } from "../repeat-text.ts";
 import { isRecord } from "../settings.ts";
 import { UserError, messageFor } from "../user-error.ts";
 import { ServerNode, ToolNode, badgesOf } from "../views/servers-view.ts";
@@ -63,7 +63,7 @@ export function callActions(
       const operation = await operationFor(
         core,
         target,
-        ["no-effect"],
+        { states: ["no-effect"] },
         "Which call is to be repeated?",
         'There is no call to repeat: only one that was settled as "it did not happen" can be.',
       );
@@ -74,6 +74,9 @@ export function callActions(
           `"${tool}" on "${server}" cannot be repeated: that takes an operation that was settled as "it did not happen".`,
         );
       }
+      // Before anything is asked: what cannot be repeated is not offered.
+      const hindrance = repeatHindrance(operation);
+      if (hindrance !== undefined) throw new UserError(`"${tool}" on "${server}" cannot be repeated: ${hindrance}`);
       const { evidence } = operation.settlement;
       if (scriptOf(target) !== undefined) return outcomeOf(await core.calls.repeat(operation.id, evidence, {}));
       const retention = host.contract(server, tool)?.duplicatePrevention?.retentionSeconds;

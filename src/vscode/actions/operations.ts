@@ -1,18 +1,18 @@
 /**
- * Owns: what a person does with operations: reconcile them, look at one, copy its id, take the journal out; and which ones are meant.
- * Leaves to others: the dialogue of reconciling (reconcile.ts), repeating (call-tool.ts).
+ * Owns: what a person does with operations: reconcile them, close a conflict, look at one, copy its id; and which ones are meant.
+ * Leaves to others: the dialogue of reconciling (reconcile.ts), repeating (call-tool.ts), the journal as a whole (journal.ts).
  */
-import { writeFile } from "node:fs/promises";
-import { Uri, env, window, workspace } from "vscode";
+import { env, window } from "vscode";
 import type { Core } from "../../gateway/core.ts";
-import type { Operation, OperationState } from "../../operations/model.ts";
+import type { OperationQuery } from "../../operations/journal.ts";
+import type { Operation } from "../../operations/model.ts";
 import { scriptOf } from "../commands.ts";
 import type { CommandMap, ReconcileManyScript } from "../commands.ts";
 import type { CoreHost } from "../core-host.ts";
 import type { OperationDocuments } from "../operation-document.ts";
 import { UserError } from "../user-error.ts";
 import { OperationNode } from "../views/unresolved-view.ts";
-import { agoText, stateWords } from "../words.ts";
+import { agoText, settlementWords, stateWords } from "../words.ts";
 import { Reconciling, needsEvidence, withoutEvidence } from "./reconcile.ts";
 
 export function operationActions(
@@ -20,7 +20,7 @@ export function operationActions(
   documents: OperationDocuments,
 ): Pick<
   CommandMap,
-  "mcpSafeReplay.reconcile" | "mcpSafeReplay.showOperation" | "mcpSafeReplay.copyOperationId" | "mcpSafeReplay.exportJournal"
+  "mcpSafeReplay.reconcile" | "mcpSafeReplay.closeConflict" | "mcpSafeReplay.showOperation" | "mcpSafeReplay.copyOperationId"
 > {
   const reconciling = new Reconciling(host, documents);
   return {
@@ -43,54 +43,52 @@ export function operationActions(
       const operation = await operationFor(
         core,
         target as Exclude<typeof target, ReconcileManyScript>,
-        ["unresolved"],
+        { states: ["unresolved"] },
         "Which call do you want to reconcile?",
         "Nothing is unresolved.",
       );
       if (operation !== undefined) await reconciling.one(running, operation);
     },
 
-    "mcpSafeReplay.showOperation": async (target) => {
+    "mcpSafeReplay.closeConflict": async (target) => {
       const { core } = await host.ready();
+      const script = scriptOf(target);
+      if (script !== undefined) {
+        if (script.note.trim() === "") throw new UserError("A note is needed: what did you find?");
+        await core.calls.acknowledge(script.id, script.note.trim());
+        return;
+      }
       const operation = await operationFor(
         core,
         target,
-        undefined,
-        "Which operation?",
-        "The journal is empty: no call was made yet.",
+        { conflict: true },
+        "Which conflict do you want to close?",
+        "No settlement is contradicted by an answer.",
       );
+      if (operation === undefined) return;
+      const { tool, server } = operation.intention;
+      if (!operation.conflict) throw new UserError(`"${tool}" on "${server}" is in no conflict: there is nothing to close.`);
+      const as = operation.settlement === undefined ? "" : ` "${settlementWords[operation.settlement.as]}"`;
+      const note = await window.showInputBox({
+        title: `Close the conflict of "${tool}" on "${server}"`,
+        prompt: `An answer contradicts${as}. What did you find, and what was done about it? One line, kept with both.`,
+        ignoreFocusOut: true,
+        validateInput: (text) => (text.trim() === "" ? "A line is needed." : undefined),
+      });
+      if (note === undefined) return;
+      await core.calls.acknowledge(operation.id, note.trim());
+    },
+
+    "mcpSafeReplay.showOperation": async (target) => {
+      const { core } = await host.ready();
+      const operation = await operationFor(core, target, {}, "Which operation?", "The journal is empty: no call was made yet.");
       if (operation !== undefined) await documents.open(operation.id);
     },
 
     "mcpSafeReplay.copyOperationId": async (target) => {
       const { core } = await host.ready();
-      const operation = await operationFor(
-        core,
-        target,
-        undefined,
-        "Which operation?",
-        "The journal is empty: no call was made yet.",
-      );
+      const operation = await operationFor(core, target, {}, "Which operation?", "The journal is empty: no call was made yet.");
       if (operation !== undefined) await env.clipboard.writeText(operation.id);
-    },
-
-    "mcpSafeReplay.exportJournal": async (target) => {
-      const { core, engine } = await host.ready();
-      const script = scriptOf(target);
-      const chosen = script === undefined ? await askFile() : Uri.file(script.path);
-      if (chosen === undefined) return;
-      const format = script?.format ?? (chosen.path.endsWith(".csv") ? "csv" : "jsonl");
-      const lines: string[] = [];
-      for await (const line of format === "csv" ? engine.exportCsv(core.journal) : engine.exportJsonl(core.journal))
-        lines.push(line);
-      const text = Buffer.from(lines.join(""));
-      // The journal holds arguments and results: for a file of this machine, only the person may read it.
-      if (chosen.scheme === "file") await writeFile(chosen.fsPath, text, { mode: 0o600 });
-      else await workspace.fs.writeFile(chosen, text);
-      if (script === undefined)
-        void window.showInformationMessage(
-          `The journal was exported. It holds the arguments and results of your calls: keep it private.`,
-        );
     },
   };
 }
@@ -103,11 +101,11 @@ async function unresolvedAmong(core: Core, selected: unknown): Promise<readonly 
   return operations.filter((operation): operation is Operation => operation?.state === "unresolved");
 }
 
-/** The operation that a command is about: the row, the id, or the person's choice among those in these states. */
+/** The operation that a command is about: the row, the id, or the person's choice among those that fit. */
 export async function operationFor(
   core: Core,
   target: OperationNode | string | { readonly id: string } | undefined,
-  states: readonly OperationState[] | undefined,
+  which: OperationQuery,
   question: string,
   none: string,
 ): Promise<Operation | undefined> {
@@ -117,7 +115,7 @@ export async function operationFor(
     if (operation === undefined) throw new UserError(`The journal has no operation ${id}.`);
     return operation;
   }
-  const operations = await core.journal.operations({ ...(states === undefined ? {} : { states }), limit: 200 });
+  const operations = await core.journal.operations({ ...which, limit: 200 });
   if (operations.length === 0) {
     if (core.journal.problem !== undefined) throw core.journal.problem;
     void window.showInformationMessage(none);
@@ -133,14 +131,4 @@ export async function operationFor(
   return (
     await window.showQuickPick(items, { title: question, matchOnDetail: true, matchOnDescription: true, ignoreFocusOut: true })
   )?.operation;
-}
-
-async function askFile(): Promise<Uri | undefined> {
-  const folder = workspace.workspaceFolders?.[0]?.uri;
-  return window.showSaveDialog({
-    title: "Export Journal",
-    saveLabel: "Export",
-    filters: { "JSON Lines, every event": ["jsonl"], "Table (CSV)": ["csv"] },
-    ...(folder === undefined ? {} : { defaultUri: Uri.joinPath(folder, "mcp-safe-replay.jsonl") }),
-  });
 }

@@ -6,11 +6,12 @@
 import { ProgressLocation, QuickPickItemKind, commands, window } from "vscode";
 import type { QuickPickItem } from "vscode";
 import type { ListedTool } from "../../hosting/connection.ts";
-import type { Operation, OperationEvent, Settlement } from "../../operations/model.ts";
+import { keepsArguments, type Operation, type OperationEvent, type Settlement } from "../../operations/model.ts";
 import type { ReconcileOptions } from "../../replay/calls.ts";
 import { declaresRead } from "../../replay/gate.ts";
 import type { CoreHost, Running } from "../core-host.ts";
 import type { OperationDocuments } from "../operation-document.ts";
+import { repeatHindrance } from "../repeat-text.ts";
 import { readPrefill } from "../read-prefill.ts";
 import { UserError, journalCode, messageFor } from "../user-error.ts";
 import { agoText, attemptText, countText, evidenceLines, reasonText, stateWords } from "../words.ts";
@@ -65,6 +66,13 @@ const settleItems: readonly ChoiceItem[] = [
     detail: "It no longer matters. Identical calls are no longer held: one more could do it twice.",
   },
 ];
+/** Stands where the lookup would be offered. */
+const withheldItem: ChoiceItem = {
+  choice: "show",
+  label: "$(circle-slash) No lookup, and no repeat later",
+  detail:
+    "The journal did not keep all of the arguments (mcpSafeReplay.journal.arguments): nothing can be compared or sent again.",
+};
 const keepItems: readonly ChoiceItem[] = [
   {
     choice: "keep",
@@ -127,9 +135,9 @@ export class Reconciling {
       heading("What is known"),
       knownItem(operation, events),
       heading("Find out more"),
-      ...findOut(options, this.#readers(operation)),
+      ...findOut(operation, options, this.#readers(operation)),
       heading("You know"),
-      ...settleItems,
+      ...settleItems.map((item) => (keepsArguments(operation) ? item : withoutRepeat(item))),
       heading("You do not know"),
       ...keepItems,
     ];
@@ -307,12 +315,19 @@ function knownItem(operation: Operation, events: readonly OperationEvent[]): Cho
   };
 }
 
-function findOut(options: ReconcileOptions, readers: readonly ListedTool[]): ChoiceItem[] {
+function findOut(operation: Operation, options: ReconcileOptions, readers: readonly ListedTool[]): ChoiceItem[] {
   return [
     ...(options.recover ? [recoverItem] : []),
-    ...(options.lookUp ? [lookUpItem] : []),
+    ...(keepsArguments(operation) ? (options.lookUp ? [lookUpItem] : []) : [withheldItem]),
     ...(readers.length > 0 ? [readItem] : []),
   ];
+}
+
+/** What is said of "it did not happen" where nothing can be repeated. */
+function withoutRepeat(item: ChoiceItem): ChoiceItem {
+  return item.choice === "no-effect"
+    ? { ...item, detail: "You have seen that it had no effect. It cannot be repeated from here: have it called anew." }
+    : item;
 }
 
 interface ToolItem extends QuickPickItem {
@@ -346,11 +361,15 @@ async function askLine(title: string, prompt: string, needed: boolean): Promise<
 }
 
 function offerRepeat(operation: Operation): void {
-  void window
-    .showInformationMessage(`Recorded: "${operation.intention.tool}" did not happen. Nothing was sent.`, "Repeat Call…")
-    .then((choice) => {
-      if (choice !== undefined) void commands.executeCommand("mcpSafeReplay.repeatCall", operation.id);
-    });
+  const recorded = `Recorded: "${operation.intention.tool}" did not happen. Nothing was sent.`;
+  const hindrance = repeatHindrance(operation);
+  if (hindrance !== undefined) {
+    say(`${recorded} It cannot be repeated from here: ${hindrance}`);
+    return;
+  }
+  void window.showInformationMessage(recorded, "Repeat Call…").then((choice) => {
+    if (choice !== undefined) void commands.executeCommand("mcpSafeReplay.repeatCall", operation.id);
+  });
 }
 
 function say(text: string): void {

@@ -6,7 +6,7 @@
  */
 import { EventEmitter, MarkdownString, TreeItemCollapsibleState, window } from "vscode";
 import type { Disposable, Event, TreeDataProvider, TreeView } from "vscode";
-import type { Operation, OperationEvent } from "../../operations/model.ts";
+import { keepsArguments, type Operation, type OperationEvent } from "../../operations/model.ts";
 import { isAlarm } from "../alarm-text.ts";
 import type { CoreHost } from "../core-host.ts";
 import { DisposableList } from "../disposables.ts";
@@ -39,7 +39,7 @@ export class OperationNode extends ViewNode {
     const { server, tool } = operation.intention;
     super(operation.id, `${tool} · ${server}`, TreeItemCollapsibleState.Collapsed);
     this.operation = operation;
-    this.contextValue = `operation;${operation.state}`;
+    this.contextValue = contextOf(operation);
     this.description = descriptionOf(operation, kind, now);
     this.iconPath = iconOf(operation, kind);
     this.tooltip = tooltipOf(operation, now);
@@ -168,6 +168,7 @@ const evidenceIcons: Readonly<Partial<Record<OperationEvent["type"], string>>> =
   settled: "check",
   "late-answer": "mail",
   conflict: "warning",
+  acknowledged: "pass",
 };
 
 function isEvidence(event: OperationEvent): boolean {
@@ -176,6 +177,16 @@ function isEvidence(event: OperationEvent): boolean {
 
 function isEmpty(operations: Operations): boolean {
   return Object.values(operations.snapshot).every((list: readonly Operation[]) => list.length === 0);
+}
+
+/** What the menus go by. */
+function contextOf(operation: Operation): string {
+  return [
+    "operation",
+    operation.state,
+    ...(keepsArguments(operation) ? [] : ["withheld"]),
+    ...(operation.conflict ? ["conflict"] : []),
+  ].join(";");
 }
 
 function descriptionOf(operation: Operation, kind: Kind, now: number): string {
@@ -223,6 +234,8 @@ function tooltipOf(operation: Operation, now: number): MarkdownString {
       operation.state === settlement.as ? "Evidence" : `Before that: ${stateWords[settlement.as]}`,
       settlement.evidence === "" ? "none" : settlement.evidence,
     );
+  if (operation.conflict) line("Conflict", "an answer contradicts the settlement. Close Conflict… keeps what you found");
+  if (!keepsArguments(operation)) line("Arguments", "not all of them were kept: the call can be neither repeated nor looked up");
   if (intention.possibleDuplicateOf !== undefined) line("Possible duplicate of", intention.possibleDuplicateOf);
   line("Operation", operation.id);
   return text;

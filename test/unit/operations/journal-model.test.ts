@@ -111,6 +111,11 @@ const moves: Record<string, { from: readonly string[]; to: (state: string) => st
     to: (state) => state,
     data: () => ({ settledAs: "no-effect", isError: false }),
   },
+  acknowledged: {
+    from: ["effect-confirmed", "no-effect", "dismissed", "in-flight", "unresolved", "completed"],
+    to: (state) => state,
+    data: () => ({ note: "seen to" }),
+  },
   delivered: { from: ["completed", "effect-confirmed"], to: (state) => state, data: () => ({ to: "agent" }) },
 };
 
@@ -166,14 +171,18 @@ const commands = [
       if (id === undefined || known === undefined || move === undefined) return;
       const type = name.split(" ")[0] ?? "";
       const append = journal.append([event(windows, id, type, move.data(known.attempts))], { durable: type === "settled" });
-      if (!move.from.includes(known.state) || (type === "conflict" && !known.settled)) {
+      if (
+        !move.from.includes(known.state) ||
+        (type === "conflict" && !known.settled) ||
+        (type === "acknowledged" && !known.conflict)
+      ) {
         await expect(append).rejects.toMatchObject({ name: "IllegalTransition" });
         return;
       }
       await append;
       known.state = move.to(known.state);
       known.settled ||= type === "settled";
-      known.conflict ||= type === "conflict";
+      known.conflict = type === "conflict" || (known.conflict && type !== "acknowledged");
       model.events.push(`${id} ${type}`);
     }),
   ),

@@ -59,6 +59,9 @@ describe("a journal of an older format", () => {
     const directory = await formatOne();
     const journal = open(directory);
     expect(journal.problem).toBeUndefined();
+    expect(journal.notice).toBe(
+      `The operation journal was converted from format 1 to ${schemaVersion}; nothing was lost. A copy of it as it was is kept for 30 days: ${join(directory, "journal.format-1-20260102T030405Z.sqlite")}.`,
+    );
     expect(await journal.operation("a")).toMatchObject({ state: "unresolved", reason: "connection-lost" });
     expect(await journal.operation("b")).toMatchObject({ state: "unresolved", reason: "process-ended" });
     expect((await all(journal.entries())).map((entry) => [entry.number, entry.operationId, entry.type])).toEqual([

@@ -38,6 +38,14 @@ const ends: Record<string, readonly (readonly [EventType, unknown])[]> = {
     ["lost", lost],
   ],
   "in-flight": [["sent", attemptStart()]],
+  acknowledged: [
+    ["sent", attemptStart()],
+    ["lost", lost],
+    ["settled", { as: "no-effect", evidence: "seen" }],
+    ["late-answer", answered()],
+    ["conflict", { settledAs: "no-effect", isError: false }],
+    ["acknowledged", { note: "cancelled it" }],
+  ],
   conflict: [
     ["sent", attemptStart()],
     ["lost", lost],

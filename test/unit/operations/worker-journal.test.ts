@@ -4,7 +4,7 @@ import { promisify } from "node:util";
 import { DatabaseSync } from "node:sqlite";
 import type { Worker } from "node:worker_threads";
 import { describe, expect, it, vi } from "vitest";
-import { openJournal } from "../../../src/operations/worker-journal.ts";
+import { openJournal, verifyInThread } from "../../../src/operations/worker-journal.ts";
 import { attemptStart, intention, makeEvent } from "../journal-contract.ts";
 import { closing, fileOf, journalFolder, tamper } from "./journal-support.ts";
 
@@ -40,6 +40,19 @@ describe("the journal in a thread of its own", () => {
     other.close();
     await append;
     expect(await journal.operation("a")).toMatchObject({ state: "prepared" });
+  });
+
+  it("verifies in a thread of its own, and says what is wrong or missing", async () => {
+    const directory = journalFolder();
+    await expect(verifyInThread(directory)).rejects.toMatchObject({ name: "JournalError", code: "unwritable" });
+    const journal = await openJournal({ directory, watchMs: 0 });
+    await journal.append(prepared("a"), durable);
+    const started = threads.length;
+    expect(await verifyInThread(directory)).toMatchObject({ ok: true, events: 1 });
+    expect(threads.length).toBe(started + 1);
+    await journal.close();
+    tamper(directory, "UPDATE events SET at = at + 1");
+    expect(await verifyInThread(directory)).toMatchObject({ ok: false, at: 1 });
   });
 
   it("answers appends in order, and with the errors of the journal itself", async () => {

@@ -583,4 +583,134 @@ describe("settling and repeating", () => {
       "conflict",
     ]);
   });
+
+  /** A settlement that a late answer contradicts. */
+  async function contradicted(): Promise<string> {
+    let release: (ending: ReturnType<typeof answer>) => void = () => undefined;
+    server.script = [() => new Promise((done) => (release = done))];
+    const pending = call("charge");
+    await nextTurn();
+    clock.advance(60_000);
+    await pending;
+    const { id } = await only();
+    await calls.settle(id, "no-effect", "looked", "person");
+    release(answer("booked after all"));
+    await expect.poll(async () => (await only()).conflict).toBe(true);
+    return id;
+  }
+
+  it("lets a person close a conflict once, with a note that stands beside what was settled and answered", async () => {
+    const id = await contradicted();
+    await calls.acknowledge(id, "cancelled it at the shop");
+    expect(await only()).toMatchObject({
+      state: "no-effect",
+      conflict: false,
+      settlement: { as: "no-effect", evidence: "looked" },
+      answer: { isError: false },
+    });
+    expect((await journal.events(id)).at(-1)).toMatchObject({
+      type: "acknowledged",
+      actor: "person",
+      data: { note: "cancelled it at the shop" },
+    });
+    await expect(calls.acknowledge(id, "again")).rejects.toMatchObject({
+      code: "not-unresolved",
+      message: expect.stringContaining("in no conflict") as string,
+    });
+    await expect(calls.acknowledge("nothing", "x")).rejects.toMatchObject({ code: "unknown-operation" });
+  });
+
+  it("repeats nothing of which an answer says that it took effect, whatever was settled and whoever closed the conflict", async () => {
+    const id = await contradicted();
+    await expect(calls.repeat(id, "looked", {})).rejects.toMatchObject({ code: "not-unresolved" });
+    await calls.acknowledge(id, "seen");
+    await expect(calls.repeat(id, "looked", {})).rejects.toMatchObject({
+      message: expect.stringContaining("says that it took effect") as string,
+    });
+    expect(server.requests).toHaveLength(1);
+  });
+});
+
+describe("a journal that fails while a call is out", () => {
+  const full = new JournalError("unwritable", "The disk is full.");
+  const states = async () => (await journal.operations({})).map((one) => one.state);
+  /** The call's answer is lost, and so is the disk. */
+  const loseBoth: Step = () => {
+    failing = full;
+    return loss("reset");
+  };
+
+  it("has the loss on record before the next identical call, which is held", async () => {
+    server.script = [loseBoth];
+    expect(resultText(await call("charge"))).toContain("UNRESOLVED");
+    expect(await states()).toEqual(["in-flight"]);
+    failing = undefined;
+    expect(resultText(await call("charge"))).toContain("HELD");
+    expect(await states()).toEqual(["unresolved"]);
+    expect(server.requests).toHaveLength(1);
+  });
+
+  it("sends nothing that may change something while a loss is not on record, and goes on reading", async () => {
+    server.script = [loseBoth];
+    await call("charge");
+    const refused = await call("charge", { another: 1 });
+    expect(mark(refused)).toMatchObject({ state: "not-executed", reason: "journal-failed" });
+    expect(resultText(refused)).toContain("The disk is full");
+    expect(resultText(await call("lookup"))).toBe("ok");
+    expect(server.requests.map((one) => one.params["name"])).toEqual(["charge", "lookup"]);
+  });
+
+  it("catches up by itself once it can be written", async () => {
+    clock.instantBelow = 0;
+    server.script = [loseBoth];
+    await call("charge");
+    clock.advance(5_000);
+    await nextTurn();
+    expect(await states()).toEqual(["in-flight"]);
+    failing = undefined;
+    clock.advance(5_000);
+    await expect.poll(states).toEqual(["unresolved"]);
+    expect((await journal.events((await only()).id)).map((event) => event.type)).toEqual(["prepared", "sent", "lost", "held"]);
+  });
+
+  it("has an answer on record that came meanwhile, and leaves alone what another window settled", async () => {
+    server.script = [
+      () => {
+        failing = full;
+        return answer("charged");
+      },
+    ];
+    expect(resultText(await call("charge"))).toBe("charged");
+    failing = undefined;
+    await call("lookup");
+    expect(await states()).toContain("completed");
+
+    server.script = [loseBoth];
+    await call("charge", { third: 3 });
+    const [open] = await journal.operations({ states: ["in-flight"] });
+    await journal.append(
+      [
+        {
+          operationId: open!.id,
+          type: "lost",
+          actor: "gateway",
+          at: 1,
+          data: { attempt: 1, stage: "sent", reason: "timeout", kind: "timeout" },
+        },
+        { operationId: open!.id, type: "settled", actor: "person", at: 2, data: { as: "dismissed", evidence: "" } },
+      ],
+      { durable: true },
+    );
+    failing = undefined;
+    await call("lookup");
+    expect((await journal.operation(open!.id))?.state).toBe("dismissed");
+  });
+
+  it("is tried once more at the end", async () => {
+    server.script = [loseBoth];
+    await call("charge");
+    failing = undefined;
+    await calls.dispose();
+    expect(await states()).toEqual(["unresolved"]);
+  });
 });

@@ -51,6 +51,23 @@ describe("an operation's document", () => {
       "They were not kept, as mcpSafeReplay.journal.arguments says",
     );
   });
+
+  it("says that a call cannot be repeated whose arguments or answer forbid it", () => {
+    const settled = event("settled", "person", { as: "no-effect", evidence: "asked" }, now);
+    const withheld = [prepared({ withheld: "some" }), sent(1), lost(1), settled];
+    expect(documentOf(operationOf(withheld), withheld, [], now)).toContain(
+      "It cannot be repeated: the journal did not keep all of its arguments",
+    );
+    const late = event("late-answer", "server", { attempt: 1, isError: false, withheld: "all" }, now);
+    const conflict = event("conflict", "gateway", { settledAs: "no-effect", isError: false }, now);
+    const closed = event("acknowledged", "person", { note: "cancelled it" }, now);
+    const contradicted = [prepared(), sent(1), lost(1), settled, late, conflict, closed];
+    const text = documentOf(operationOf(contradicted), contradicted, [], now);
+    expect(text).toContain("It cannot be repeated: an answer that came later says that it took effect");
+    expect(text).toContain("A result came. It was not kept, as mcpSafeReplay.journal.arguments says.");
+    expect(text).toContain("Said by a person, just now: the conflict is closed: cancelled it");
+    expect(text).not.toContain("- Conflict:");
+  });
 });
 
 describe("evidence in lines", () => {
