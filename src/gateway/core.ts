@@ -5,6 +5,8 @@
  */
 import { join } from "node:path";
 import { systemClock, type Clock } from "../clock.ts";
+import { memoryGrantStore, type GrantStore } from "../hosting/auth/grant-store.ts";
+import { authorisationFor } from "../hosting/auth/server-authorisation.ts";
 import { sameDefinition, type ServerDefinition } from "../hosting/definitions.ts";
 import { eraFile } from "../hosting/era-file.ts";
 import type { HostedServer, ServerLogLine, StartPolicy } from "../hosting/hosted-server.ts";
@@ -53,6 +55,8 @@ export interface CoreOptions {
   readonly clientInfo: { readonly name: string; readonly version: string };
   /** The agents to come are known to be of the older era and can be asked (VS Code): programs that speak both eras are opened in that one. */
   readonly legacyAgents?: boolean;
+  /** Where authorisations at remote servers are kept. Default: in memory. */
+  readonly grants?: GrantStore;
   readonly clock?: Clock;
   readonly random?: () => number;
 }
@@ -110,10 +114,11 @@ export async function createCore(options: CoreOptions): Promise<Core> {
   const calls = new CallManager(desk);
 
   const hosting = { clock, random, clientInfo: options.clientInfo, capabilities: agentCapabilities };
+  const grants = options.grants ?? memoryGrantStore();
   const twins = new LegacyTwins(
-    ({ name, definition }) => {
+    ({ name, definition, authorisation }) => {
       const eraStore: EraStore = { get: () => "2025-11-25", set: () => undefined };
-      const twin = createHostedServer({ ...hosting, name, definition, eraStore });
+      const twin = createHostedServer({ ...hosting, name, definition, eraStore, authorisation });
       onNewConnection(twin, () => void calls.revisit(twin));
       twin.onLog((line) => options.log(name, line));
       return twin;
@@ -152,11 +157,13 @@ export async function createCore(options: CoreOptions): Promise<Core> {
   const remembered = rememberedFile(join(options.journalDir, "tools.json"));
   const add = (name: string, definition: ServerDefinition): void => {
     const policy = (): StartPolicy | undefined => options.startPolicy?.(name);
+    const authorisation = authorisationFor(definition, grants, clock, (level, text) => options.log(name, { level, text }));
     const server = createHostedServer({
       ...hosting,
       name,
       definition,
       eraStore,
+      authorisation,
       startPolicy: () => policy() ?? "onUse",
       mayStart: () => options.mayStart?.(name) ?? true,
       remembered: {
@@ -165,6 +172,12 @@ export async function createCore(options: CoreOptions): Promise<Core> {
           if (policy() !== undefined) remembered.set(fingerprint, kept);
         },
       },
+    });
+    authorisation?.onDidChange(() => {
+      // Authorised, here or in another window: what waited for it goes on.
+      if (authorisation.authorised && authorisation.need === undefined && server.status.state === "needs-authorisation")
+        void server.start().catch(() => undefined);
+      changed();
     });
     // What was lost before may be found now: by its cursor, its task, or the contract's lookup.
     onNewConnection(server, () => void calls.revisit(server));
@@ -181,8 +194,8 @@ export async function createCore(options: CoreOptions): Promise<Core> {
   const rehearsalParts = (name: string): RehearsalParts => {
     const server = servers.get(name);
     if (server === undefined) throw new RehearsalError("unknown-server", `There is no hosted server named '${name}'.`);
-    const { definition } = server;
-    return { desk, server: { definition, clientInfo: options.clientInfo } };
+    const { definition, authorisation } = server;
+    return { desk, server: { definition, authorisation, clientInfo: options.clientInfo } };
   };
 
   return {
@@ -198,6 +211,7 @@ export async function createCore(options: CoreOptions): Promise<Core> {
         const wanted = definitions.get(name);
         if (wanted !== undefined && sameDefinition(wanted, server.definition)) continue;
         servers.delete(name);
+        server.authorisation?.dispose();
         ending.push(twins.drop(server), server.dispose());
       }
       for (const [name, definition] of definitions) {
@@ -227,6 +241,7 @@ export async function createCore(options: CoreOptions): Promise<Core> {
       listeners.clear();
       // The servers end first, so that every call still under way is answered before its caller's connection is closed.
       calls.stopFurtherAttempts();
+      for (const server of servers.values()) server.authorisation?.dispose();
       await Promise.all([twins.dispose(), ...[...servers.values()].map((server) => server.dispose())]);
       await gateway.close();
       await calls.dispose();

@@ -15,7 +15,7 @@ const answerLimitMs = 60_000;
 export interface RehearsalParts {
   readonly desk: DeskOptions;
   /** Of the server that is rehearsed on. */
-  readonly server: Pick<HostedServerOptions, "definition" | "clientInfo">;
+  readonly server: Pick<HostedServerOptions, "definition" | "authorisation" | "clientInfo">;
 }
 
 /**

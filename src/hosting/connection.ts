@@ -112,10 +112,17 @@ export class HostingError extends Error {
   readonly retryAfterMs: number | undefined;
   readonly httpStatus: number | undefined;
   readonly detail: string | undefined;
+  /** See `Loss.challenge`. */
+  readonly challenge: number | undefined;
   constructor(
     kind: HostingError["kind"],
     message: string,
-    options: { retryAfterMs?: number | undefined; httpStatus?: number | undefined; detail?: string | undefined } = {},
+    options: {
+      retryAfterMs?: number | undefined;
+      httpStatus?: number | undefined;
+      detail?: string | undefined;
+      challenge?: number | undefined;
+    } = {},
   ) {
     super(message);
     this.name = "HostingError";
@@ -123,5 +130,6 @@ export class HostingError extends Error {
     this.retryAfterMs = options.retryAfterMs;
     this.httpStatus = options.httpStatus;
     this.detail = options.detail;
+    this.challenge = options.challenge;
   }
 }

@@ -38,8 +38,30 @@ const httpUrl = z
   .string()
   .refine((value) => URL.canParse(value) && /^https?:$/.test(new URL(value).protocol), "must be an http:// or https:// URL");
 
-const httpSchema = z.strictObject({ type: z.literal("http").optional(), url: httpUrl, headers: strings.optional(), start });
-const sseSchema = z.strictObject({ type: z.literal("sse"), url: httpUrl, headers: strings.optional(), start });
+const oauthSchema = z.strictObject({
+  clientId: z.string().min(1, "must be a client id").optional(),
+  clientSecret: z.string().min(1, "must not be empty").optional(),
+  clientMetadataUrl: z
+    .string()
+    .refine(
+      (value) => URL.canParse(value) && new URL(value).protocol === "https:" && new URL(value).pathname !== "/",
+      "must be an https:// URL with a path",
+    )
+    .optional(),
+  scopes: z.array(z.string().regex(/^[\x21\x23-\x5b\x5d-\x7e]+$/, "must be a scope, without blanks")).optional(),
+  grant: z.enum(["authorization-code", "client-credentials"]).optional(),
+  privateKey: z.string().min(1, "must be a private key (PEM)").optional(),
+  signingAlgorithm: z.enum(["ES256", "ES384", "RS256", "RS384", "RS512", "PS256", "EdDSA"]).optional(),
+});
+
+const httpSchema = z.strictObject({
+  type: z.literal("http").optional(),
+  url: httpUrl,
+  headers: strings.optional(),
+  oauth: oauthSchema.optional(),
+  start,
+});
+const sseSchema = httpSchema.extend({ type: z.literal("sse") });
 
 /** What a definition keeps apart: it is put in when the server is started or reached, and shown, stored or compared nowhere. */
 interface WithSecrets {
@@ -55,11 +77,27 @@ export interface StdioDefinition extends WithSecrets {
   readonly env: Readonly<Record<string, string>>;
   readonly cwd?: string;
 }
+/** What an authorisation needs to know beforehand. Servers whose authorisation server registers clients need nothing of it. */
+export interface OAuthDefinition {
+  /** Given out by the authorisation server to the person. */
+  readonly clientId?: string | undefined;
+  readonly clientSecret?: string | undefined;
+  /** The address of a client id metadata document, for authorisation servers that take one. */
+  readonly clientMetadataUrl?: string | undefined;
+  /** Asked for where the server's challenge names none. */
+  readonly scopes?: readonly string[] | undefined;
+  /** `client-credentials`: the client's own account, without a person. */
+  readonly grant?: "authorization-code" | "client-credentials" | undefined;
+  /** Proves the client by a signature (`private_key_jwt`) in place of `clientSecret`. */
+  readonly privateKey?: string | undefined;
+  readonly signingAlgorithm?: string | undefined;
+}
 /** A server reached over Streamable HTTP (`http`) or HTTP+SSE of 2024-11-05 (`sse`). */
 export interface RemoteDefinition extends WithSecrets {
   readonly type: "http" | "sse";
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
+  readonly oauth?: OAuthDefinition;
 }
 export type ServerDefinition = StdioDefinition | RemoteDefinition;
 
@@ -174,11 +212,32 @@ function readDefinition(
     };
     return { definition, problems: [], ...begin };
   }
+  const { url, headers = {}, oauth } = data;
+  const remote = { type: type as "http" | "sse", url, headers };
+  if (oauth === undefined) return { definition: { ...remote, ...secrets }, problems: [], ...begin };
+  if (oauth.grant === "client-credentials" && (oauth.clientId === undefined || !(oauth.clientSecret ?? oauth.privateKey)))
+    return {
+      problems: [{ place: `${place}.oauth`, message: "needs 'clientId' and 'clientSecret' (or 'privateKey') for this grant" }],
+    };
+  const apart = oauthApart(oauth);
   return {
-    definition: { type: type as "http" | "sse", url: data.url, headers: data.headers ?? {}, ...secrets },
+    definition: { ...remote, oauth: apart.oauth, secrets: { ...reading.secrets, ...apart.secrets } },
     problems: [],
     ...begin,
   };
+}
+
+/** A secret that does not come from an input is kept apart like one that does. */
+function oauthApart(oauth: OAuthDefinition): { readonly oauth: OAuthDefinition; readonly secrets: Record<string, string> } {
+  const secrets: Record<string, string> = {};
+  const open = (["clientSecret", "privateKey"] as const).map((field) => {
+    const value = oauth[field];
+    if (value === undefined || /^\$\{input:[^}]*\}$/.test(value)) return {};
+    const placeholder = `\${input:oauth.${field}}`;
+    secrets[placeholder] = value;
+    return { [field]: placeholder };
+  });
+  return { oauth: Object.assign({}, oauth, ...open) as OAuthDefinition, secrets };
 }
 
 /** Bytes of an env file. */

@@ -50,6 +50,8 @@ export interface Loss {
   readonly bodyIsJsonOrEmpty?: boolean;
   /** `Retry-After` or SSE `retry`, in milliseconds. */
   readonly retryAfterMs?: number;
+  /** The number of a challenge to authorise (401, 403 `insufficient_scope`), for `ServerAuthorisation.settle`. */
+  readonly challenge?: number;
 }
 
 /** A JSON-RPC response object exactly as read from the wire (unknown fields kept). */

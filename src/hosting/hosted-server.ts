@@ -2,6 +2,7 @@
  * Owns: the interface of one hosted server: its definition, its state, its one live connection.
  * Leaves to others: what a lost call means (src/replay), who may use it (src/trust, src/gateway).
  */
+import type { ServerAuthorisation } from "./auth/server-authorisation.ts";
 import type { ServerDefinition, StartPolicy } from "./definitions.ts";
 import type { Era } from "./evidence.ts";
 import type { ServerHealth } from "./health/record.ts";
@@ -56,6 +57,8 @@ export interface HostedServer {
   readonly remembered: RememberedServer | undefined;
   /** What is on record of its health; read anew at each use. */
   readonly health: ServerHealth;
+  /** Of a remote server whose definition has no `Authorization` header of its own. */
+  readonly authorisation?: ServerAuthorisation | undefined;
 
   /**
    * The live connection; makes one when there is none. Single flight: concurrent callers share one attempt.

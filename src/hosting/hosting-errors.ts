@@ -35,7 +35,7 @@ export function describeLoss(loss: Loss): string {
 
 /** A loss as a failure to make or use a connection: 401 and 403 become `unauthorised`. */
 export function errorOf(loss: Loss, detail?: string): HostingError {
-  const options = { retryAfterMs: loss.retryAfterMs, httpStatus: loss.httpStatus, detail };
+  const options = { retryAfterMs: loss.retryAfterMs, httpStatus: loss.httpStatus, detail, challenge: loss.challenge };
   if (loss.httpStatus === 401 || loss.httpStatus === 403) {
     return new HostingError("unauthorised", `The server asks for authorisation (HTTP ${loss.httpStatus}).`, options);
   }

@@ -21,6 +21,8 @@ export interface ReplyParts {
   readonly sessionGone?: (() => void) | undefined;
   /** An event id or a `retry` was seen on the exchange's own stream. */
   cursor?(seen: { readonly id?: string; readonly retryMs?: number }): void;
+  /** Tells the authorisation how the server took the request. @returns the number of a challenge */
+  taken?(status: number, challenge: string | undefined): number | undefined;
   /** Closes the exchange's socket. */
   readonly abort: () => void;
 }
@@ -30,7 +32,12 @@ export async function readReply(response: HttpResponse, exchange: Exchange, part
   const { router, clock } = parts;
   const { status } = response;
   const retryAfterMs = parseRetryAfter(response.header("retry-after"), clock.now());
-  const facts = { httpStatus: status, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
+  const challenge = parts.taken?.(status, response.header("www-authenticate"));
+  const facts = {
+    httpStatus: status,
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    ...(challenge === undefined ? {} : { challenge }),
+  };
   exchange.raise("answering");
 
   if (mediaType(response) === "text/event-stream") {

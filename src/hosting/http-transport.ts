@@ -6,6 +6,8 @@
  */
 import type { JSONRPCMessage, TransportSendOptions } from "@modelcontextprotocol/client";
 import type { Clock } from "../clock.ts";
+import { Bearer } from "./auth/bearer.ts";
+import type { ServerAuthorisation } from "./auth/server-authorisation.ts";
 import type { CallObserver } from "./connection.ts";
 import type { Ending, EventCursor, JsonRpcAnswer, Loss } from "./evidence.ts";
 import { HttpSockets, type HttpOutcome } from "./http-exchange.ts";
@@ -27,6 +29,7 @@ export interface HttpTransportOptions {
   readonly log: Log;
   /** Milliseconds. */
   readonly connectTimeoutMs?: number;
+  readonly authorisation?: ServerAuthorisation | undefined;
 }
 
 /** Waits between resuming an answer's stream when the server asked for none, in milliseconds. */
@@ -50,6 +53,7 @@ export class HttpTransport implements Wire {
   readonly #url: URL;
   readonly #sockets: HttpSockets;
   readonly #router: Router;
+  readonly #bearer: Bearer;
   readonly #settleClosed: (loss: Loss) => void;
   #over = false;
   #sessionDead = false;
@@ -61,6 +65,7 @@ export class HttpTransport implements Wire {
   constructor(options: HttpTransportOptions) {
     this.#options = options;
     this.#url = new URL(options.url);
+    this.#bearer = new Bearer(options.authorisation);
     this.#sockets = new HttpSockets(
       options.clock,
       options.connectTimeoutMs === undefined ? {} : { connectTimeoutMs: options.connectTimeoutMs },
@@ -164,6 +169,7 @@ export class HttpTransport implements Wire {
     const version = session ? session.version : this.#protocolVersion;
     return {
       ...Object.fromEntries(Object.entries(this.#options.headers).map(([name, value]) => [name.toLowerCase(), value])),
+      ...this.#bearer.header(),
       ...(version === undefined ? {} : { "mcp-protocol-version": version }),
       ...(sessionId === undefined ? {} : { "mcp-session-id": sessionId }),
       ...more,
@@ -174,6 +180,11 @@ export class HttpTransport implements Wire {
     const inSession = this.#sessionId !== undefined;
     let cursor: EventCursor | undefined;
     let retryMs: number | undefined;
+    const ready = this.#bearer.ready();
+    if (ready) await ready;
+    // Given up while a token was fetched: nothing leaves.
+    if (exchange.settled) return;
+    const taken = this.#bearer.watch();
     const http = this.#sockets.open({
       method: "POST",
       url: this.#url,
@@ -193,6 +204,7 @@ export class HttpTransport implements Wire {
     await readReply(response, exchange, {
       router: this.#router,
       clock: this.#options.clock,
+      taken,
       sessionGone: inSession ? () => this.#sessionGone(404) : undefined,
       abort: () => http.abort(),
       cursor: (seen) => {

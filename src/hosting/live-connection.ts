@@ -5,6 +5,7 @@
 import { randomUUID } from "node:crypto";
 import { ProtocolError, type Client } from "@modelcontextprotocol/client";
 import type { Clock } from "../clock.ts";
+import type { ServerAuthorisation } from "./auth/server-authorisation.ts";
 import {
   HostingError,
   type CallObserver,
@@ -29,6 +30,7 @@ export interface LiveConnectionParts extends Negotiated {
   readonly clock: Clock;
   readonly random: () => number;
   readonly log: Log;
+  readonly authorisation?: ServerAuthorisation | undefined;
 }
 
 /** What the health monitor hears of a connection. */
@@ -132,7 +134,15 @@ export class LiveConnection implements HostedConnection {
     return this.#prepare("tools/call", params, observer, rpcId, {});
   }
 
+  /** A challenge that is settled without a person leads to one more request; a tools/call has its own course (src/replay). */
   async request(method: string, params: JsonObject | undefined, options: RequestOptions = {}): Promise<Ending> {
+    const ending = await this.#request(method, params, options);
+    if (ending.kind === "answer" || method === "tools/call" || options.signal?.aborted === true) return ending;
+    const settled = await this.#parts.authorisation?.settle(ending.loss.challenge);
+    return settled === "retry" && this.open ? this.#request(method, params, options) : ending;
+  }
+
+  async #request(method: string, params: JsonObject | undefined, options: RequestOptions): Promise<Ending> {
     const { signal, timeoutMs } = options;
     const call = this.#prepare(method, params, options.observer ?? {}, randomUUID(), options.headers ?? {});
     const giveUp = (): void => call.giveUp();

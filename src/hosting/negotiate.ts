@@ -15,6 +15,7 @@ import {
   type DiscoverResult,
 } from "@modelcontextprotocol/client";
 import type { Clock } from "../clock.ts";
+import type { ServerAuthorisation } from "./auth/server-authorisation.ts";
 import { HostingError, type ServerFacts } from "./connection.ts";
 import { withSecrets, type ServerDefinition } from "./definitions.ts";
 import type { Ending, Era, Loss } from "./evidence.ts";
@@ -63,6 +64,8 @@ export interface NegotiationParts {
   readonly random: () => number;
   readonly log: Log;
   readonly limits: ConnectLimits;
+  /** Of a remote server; without it, a challenge is a failure. */
+  readonly authorisation?: ServerAuthorisation | undefined;
   /** A line of a process's stderr. */
   readonly stderr: (line: string) => void;
   /** A process ended without having been asked to, at whatever moment. */
@@ -100,10 +103,20 @@ class Failed extends Error {
 }
 
 /**
- * Makes a connection. Rejects with `HostingError`; no process, socket or timer of a failed try is left then.
+ * Makes a connection; a challenge that is settled without a person leads to one more try. Rejects with `HostingError`; no process, socket or timer of a failed try is left then.
  * @param signal aborted: give up
  */
 export async function negotiate(parts: NegotiationParts, signal: AbortSignal): Promise<Negotiated> {
+  try {
+    return await negotiateOnce(parts, signal);
+  } catch (error) {
+    const challenged = error instanceof HostingError && error.kind === "unauthorised";
+    if (!challenged || (await parts.authorisation?.settle(error.challenge)) !== "retry") throw error;
+    return negotiateOnce(parts, signal);
+  }
+}
+
+async function negotiateOnce(parts: NegotiationParts, signal: AbortSignal): Promise<Negotiated> {
   const type = parts.definition.type;
   const known = parts.eraStore.get(parts.fingerprint);
   const preferred = type === "stdio" ? parts.eraStore.preferred?.(parts.fingerprint) : undefined;
@@ -163,6 +176,7 @@ function openWire(transport: ServerDefinition["type"], parts: NegotiationParts):
     random,
     log,
     connectTimeoutMs: limits.connect,
+    authorisation: parts.authorisation,
   };
   return transport === "sse" ? new SseTransport(remote) : new HttpTransport(remote);
 }

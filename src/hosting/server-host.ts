@@ -14,6 +14,7 @@
  */
 import { SERVER_INFO_META_KEY } from "@modelcontextprotocol/client";
 import { systemClock, type Clock } from "../clock.ts";
+import type { ServerAuthorisation } from "./auth/server-authorisation.ts";
 import { Emitter } from "./emitter.ts";
 import { Probe, probeMs } from "./health/probe.ts";
 import { HealthRecord, type ServerHealth } from "./health/record.ts";
@@ -55,6 +56,7 @@ export interface HostedServerOptions {
   readonly mayStart?: () => boolean;
   /** Where what it says of itself is kept for the next run. Default: nowhere. */
   readonly remembered?: RememberedServers;
+  readonly authorisation?: ServerAuthorisation | undefined;
 }
 
 /** Lines of a process's stderr that are kept for a person who asks why it failed. */
@@ -76,6 +78,7 @@ class ServerHost implements HostedServer {
   readonly name: string;
   readonly definition: ServerDefinition;
   readonly fingerprint: string;
+  readonly authorisation: ServerAuthorisation | undefined;
 
   readonly #options: HostedServerOptions;
   readonly #clock: Clock;
@@ -111,6 +114,7 @@ class ServerHost implements HostedServer {
     this.name = options.name;
     this.definition = options.definition;
     this.fingerprint = fingerprintOf(options.definition);
+    this.authorisation = options.authorisation;
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? Math.random;
     this.#reconnects = new Reconnects(this.#random);
@@ -288,6 +292,7 @@ class ServerHost implements HostedServer {
         random: this.#random,
         log: (level: ServerLogLine["level"], text: string) => this.#log(level, text),
         limits: { ...defaultLimits, ...this.#options.limits },
+        authorisation: this.authorisation,
         stderr: (line: string) => {
           this.#output = [...this.#output, line].slice(-outputLines);
           this.#log("info", line);

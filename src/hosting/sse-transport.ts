@@ -5,6 +5,8 @@
  */
 import type { JSONRPCMessage, TransportSendOptions } from "@modelcontextprotocol/client";
 import type { Clock } from "../clock.ts";
+import { Bearer } from "./auth/bearer.ts";
+import type { ServerAuthorisation } from "./auth/server-authorisation.ts";
 import type { CallObserver } from "./connection.ts";
 import type { JsonRpcAnswer, Loss, LossKind } from "./evidence.ts";
 import { LossError } from "./hosting-errors.ts";
@@ -25,6 +27,7 @@ export interface SseTransportOptions {
   readonly log: Log;
   /** Milliseconds. */
   readonly connectTimeoutMs?: number;
+  readonly authorisation?: ServerAuthorisation | undefined;
   /** How long the server may take to name its endpoint, in milliseconds. */
   readonly endpointLimitMs?: number;
 }
@@ -44,6 +47,7 @@ export class SseTransport implements Wire {
   readonly #url: URL;
   readonly #sockets: HttpSockets;
   readonly #router: Router;
+  readonly #bearer: Bearer;
   readonly #settleClosed: (loss: Loss) => void;
   #endpoint: URL | undefined;
   #protocolVersion: string | undefined;
@@ -53,6 +57,7 @@ export class SseTransport implements Wire {
   constructor(options: SseTransportOptions) {
     this.#options = options;
     this.#url = new URL(options.url);
+    this.#bearer = new Bearer(options.authorisation);
     this.#sockets = new HttpSockets(
       options.clock,
       options.connectTimeoutMs === undefined ? {} : { connectTimeoutMs: options.connectTimeoutMs },
@@ -123,6 +128,7 @@ export class SseTransport implements Wire {
   #headers(more: Readonly<Record<string, string>>): Record<string, string> {
     return {
       ...Object.fromEntries(Object.entries(this.#options.headers).map(([name, value]) => [name.toLowerCase(), value])),
+      ...this.#bearer.header(),
       ...(this.#protocolVersion === undefined ? {} : { "mcp-protocol-version": this.#protocolVersion }),
       ...more,
     };
@@ -130,6 +136,9 @@ export class SseTransport implements Wire {
 
   /** Opens the stream and waits for its `endpoint` event. */
   async #start(): Promise<void> {
+    const ready = this.#bearer.ready();
+    if (ready) await ready;
+    const taken = this.#bearer.watch();
     const http = this.#sockets.open({ method: "GET", url: this.#url, headers: this.#headers({ accept: "text/event-stream" }) });
     const named = Promise.withResolvers<void>();
     // The limit may fall due while the head is still awaited: that failure is heard below.
@@ -146,9 +155,11 @@ export class SseTransport implements Wire {
     const outcome = await http.outcome;
     if (outcome.kind === "lost") fail(outcome.loss);
     else if (outcome.response.status !== 200) {
+      const challenge = taken(outcome.response.status, outcome.response.header("www-authenticate"));
       await outcome.response.drain();
       fail(outcome.response.status >= 300 && outcome.response.status < 400 ? "redirected" : "http-status", {
         httpStatus: outcome.response.status,
+        ...(challenge === undefined ? {} : { challenge }),
       });
     } else if (mediaType(outcome.response) !== "text/event-stream") {
       fail("not-json", { httpStatus: 200 });
@@ -189,6 +200,11 @@ export class SseTransport implements Wire {
   }
 
   async #post(endpoint: URL, request: RpcRequest, exchange: Exchange, options: ExchangeOptions): Promise<void> {
+    const ready = this.#bearer.ready();
+    if (ready) await ready;
+    // Given up while a token was fetched: nothing leaves.
+    if (exchange.settled) return;
+    const taken = this.#bearer.watch();
     const http = this.#sockets.open({
       method: "POST",
       url: endpoint,
@@ -203,6 +219,7 @@ export class SseTransport implements Wire {
     }
     const { response } = outcome;
     if (response.status >= 200 && response.status < 300 && mediaType(response) !== "text/html") {
+      taken(response.status, undefined);
       // Accepted: the answer comes on the stream. (A web page is the word of something in front of the server.)
       await response.drain();
       return;
@@ -210,6 +227,7 @@ export class SseTransport implements Wire {
     await readReply(response, exchange, {
       router: this.#router,
       clock: this.#options.clock,
+      taken,
       abort: () => http.abort(),
     });
   }

@@ -60,8 +60,8 @@ export interface Attempt {
   readonly outcome?: Outcome;
   readonly cursor?: { readonly eventId: string; readonly retryMs?: number };
   readonly taskId?: string;
-  /** How this attempt came to be: the first call, a replay by the gate or a contract, a repeat by a person, or a send after a proved not-sent. */
-  readonly cause: "call" | "replay" | "repeat" | "resend";
+  /** How this attempt came to be: the first call, a replay by the gate or a contract, a repeat by a person, a send after a proved not-sent, or one after the server had refused for want of an authorisation that there is now. */
+  readonly cause: "call" | "replay" | "repeat" | "resend" | "authorised";
 }
 
 /** Who caused an event. */
@@ -216,7 +216,7 @@ export interface Operation {
 /** Where each event may take an operation. The only place that says so. An absent entry is illegal. */
 export const transitions: Readonly<Record<EventType, Readonly<Partial<Record<OperationState | "none", OperationState>>>>> = {
   prepared: { none: "prepared" },
-  // A further attempt starts from unresolved (replay by the gate), from no-effect (repeat by a person) or from in-flight (resend of what was proved not sent).
+  // A further attempt starts from unresolved (replay by the gate), from no-effect (repeat by a person) or from in-flight (resend of what was proved not sent or refused for want of an authorisation).
   sent: { prepared: "in-flight", "in-flight": "in-flight", unresolved: "in-flight", "no-effect": "in-flight" },
   cursor: { "in-flight": "in-flight", unresolved: "unresolved" },
   task: { "in-flight": "in-flight", unresolved: "unresolved" },

@@ -38,6 +38,10 @@ export const reasonWords: Readonly<Record<Reason, string>> = {
   lookup: "a lookup settled it",
 };
 
+/** Why a call did not run, when a person has to do something about it. */
+export const authorisationNeeded =
+  "it asks for an authorisation that a person has to give, with the command Authorise of MCP Safe Replay";
+
 /** The one text of an unresolved operation. */
 export function unresolvedAnswer(id: string, reason: Reason, attempts: number): Result {
   return toolError(

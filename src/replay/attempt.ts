@@ -27,6 +27,8 @@ export interface Course {
   attempts: number;
   /** Tries that never left this machine: they count against the same bound but are no attempts at the server. */
   unsent: number;
+  /** A challenge of the server's was settled and led to one more attempt: there is no second one. */
+  reauthorised?: boolean;
   /** When the first attempt of this operation was sent, in milliseconds since the epoch. */
   firstSentAt: number | undefined;
   /** Why an earlier attempt's effect is unknown: whatever a later one brings, "not executed" is never the whole truth again. */

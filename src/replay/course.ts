@@ -5,9 +5,18 @@
  * Sources: DESIGN.md sections 3 and 4; the second source document, "A proposed decision procedure".
  */
 import type { HostedConnection } from "../hosting/connection.ts";
+import type { Settled } from "../hosting/auth/server-authorisation.ts";
 import type { JsonRpcAnswer, Loss } from "../hosting/evidence.ts";
 import type { Attempt, EventData, Operation, OperationEvent, Reason } from "../operations/model.ts";
-import { lookedUpAnswer, marked, notExecutedAnswer, notJournaledAnswer, readLostAnswer, unresolvedAnswer } from "./answers.ts";
+import {
+  authorisationNeeded,
+  lookedUpAnswer,
+  marked,
+  notExecutedAnswer,
+  notJournaledAnswer,
+  readLostAnswer,
+  unresolvedAnswer,
+} from "./answers.ts";
 import { submit, type Course, type Waited } from "./attempt.ts";
 import { patience, type ReplayBudget } from "./backoff.ts";
 import { ourAnswer, type CallAnswer, type Via } from "./calls.ts";
@@ -119,6 +128,13 @@ export class CourseRunner {
     }
     const verdict = classify(loss);
     if (verdict.outcome === "not-executed") {
+      const settled = loss.challenge === undefined ? "no" : await this.#settleChallenge(course, loss.challenge);
+      if (settled === "retry") {
+        if (course.doubt !== undefined)
+          return this.#tryAgain(course, number, connection, { stage: "answering", kind: "unauthorised" }, undefined);
+        const authorised = await this.#authorised(course, loss, number, connection);
+        if (authorised !== undefined) return authorised;
+      }
       // What never left is sent again without the gate; what was refused with its session, only if it is a proven read.
       // In doubt of an earlier attempt it is a replay all the same.
       if (verdict.sendable && course.doubt !== undefined) {
@@ -131,7 +147,8 @@ export class CourseRunner {
         return { connection: fresh, cause: "resend", via: course.doubt === undefined ? "resent" : "replayed", lead: [] };
       if (course.doubt !== undefined) return this.#stillInDoubt(course, loss, number, "refused");
       await desk.note(desk.event(course.id, "refused", "server", refusal(number, verdict.reason, loss)));
-      return ourAnswer(course.id, notExecutedAnswer(course.id, verdict.reason, course.attempts));
+      const more = settled === "person" ? authorisationNeeded : undefined;
+      return ourAnswer(course.id, notExecutedAnswer(course.id, verdict.reason, course.attempts, more));
     }
 
     course.doubt = verdict.reason;
@@ -156,6 +173,38 @@ export class CourseRunner {
       return { connection: further.connection, cause: "replay", via: "replayed", lead: [replayed] };
     }
     return this.#lookUpOrHold(course, verdict.reason, further.reasons);
+  }
+
+  /** What the server's challenge led to, within the caller's patience and once in a course. */
+  async #settleChallenge(course: Course, challenge: number): Promise<Settled> {
+    const settling = course.server.authorisation?.settle(challenge);
+    if (settling === undefined) return "no";
+    const settled = await this.#desk.within(furtherAttemptBoundMs, settling).catch((): Settled => "no");
+    if (settled !== "retry") return settled;
+    if (course.reauthorised === true) return "no";
+    course.reauthorised = true;
+    return "retry";
+  }
+
+  /** The one further attempt after a refusal that the authorisation could mend: the refused one did not run, so it is no replay. */
+  async #authorised(course: Course, loss: Loss, number: number, connection: HostedConnection): Promise<Next | undefined> {
+    const desk = this.#desk;
+    if (desk.closing) return undefined;
+    const open = connection.open
+      ? connection
+      : await desk.within(furtherAttemptBoundMs, course.server.connect()).catch(() => undefined);
+    if (open === undefined) return undefined;
+    const { stage, kind } = loss;
+    // In one write with the attempt that follows: the refused one never stands in doubt.
+    const refused = desk.event(course.id, "lost", "server", {
+      attempt: number,
+      stage,
+      reason: "refused",
+      kind,
+      outcome: "not-executed",
+      ...statusOf(loss),
+    });
+    return { connection: open, cause: "authorised", via: "resent", lead: [refused] };
   }
 
   /** Recovery for as long as the caller may wait; after that it goes on, and what it finds is a late answer. */

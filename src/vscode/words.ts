@@ -42,6 +42,7 @@ export const causeWords: Readonly<Record<Attempt["cause"], string>> = {
   replay: "replay",
   repeat: "repeat",
   resend: "sent again after nothing had been sent",
+  authorised: "sent again after the authorisation was renewed",
 };
 
 export const serverStateWords: Readonly<Record<ServerState, string>> = {
@@ -52,6 +53,7 @@ export const serverStateWords: Readonly<Record<ServerState, string>> = {
   connected: "connected",
   degraded: "in doubt",
   reconnecting: "reconnecting",
+  "needs-authorisation": "needs authorisation",
   failed: "failed",
 };
 

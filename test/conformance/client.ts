@@ -5,7 +5,10 @@
  * argument.
  */
 import { join } from "node:path";
-import { createCore } from "../../src/gateway/core.ts";
+import { createCore, type Core } from "../../src/gateway/core.ts";
+import type { Interaction } from "../../src/hosting/auth/flow.ts";
+import { loopbackReceiver } from "../../src/hosting/auth/loopback.ts";
+import { readDefinitions, type ServerDefinition } from "../../src/hosting/definitions.ts";
 import { defaultReplaySettings } from "../../src/replay/settings.ts";
 import { Agent, type RpcAnswer } from "../faults/support/agent.ts";
 import type { Json } from "../servers/fault/world.ts";
@@ -21,6 +24,10 @@ const url = process.argv.at(-1) ?? "";
 const scenario = process.env["MCP_CONFORMANCE_SCENARIO"] ?? "";
 const context = JSON.parse(process.env["MCP_CONFORMANCE_CONTEXT"] ?? "{}") as {
   readonly toolCalls?: readonly { readonly name: string; readonly arguments: Json }[];
+  readonly client_id?: string;
+  readonly client_secret?: string;
+  readonly private_key_pem?: string;
+  readonly signing_algorithm?: string;
 };
 
 /**
@@ -29,6 +36,51 @@ const context = JSON.parse(process.env["MCP_CONFORMANCE_CONTEXT"] ?? "{}") as {
  */
 const gatewaysPart = ["sep-2322-client-request-state", "http-custom-headers", "http-invalid-tool-headers"];
 const modern = process.env["MCP_CONFORMANCE_PROTOCOL_VERSION"] === "2026-07-28" && !gatewaysPart.includes(scenario);
+
+/** What a person would write for this scenario's server. */
+function definition(): ServerDefinition {
+  const { client_id: clientId, client_secret: clientSecret, private_key_pem: privateKey, signing_algorithm: algorithm } = context;
+  const grant = scenario.startsWith("auth/client-credentials") ? { grant: "client-credentials" } : {};
+  const client = {
+    ...(clientId === undefined ? {} : { clientId }),
+    ...(clientSecret === undefined ? {} : { clientSecret }),
+    ...(privateKey === undefined ? {} : { privateKey }),
+    ...(algorithm === undefined ? {} : { signingAlgorithm: algorithm }),
+  };
+  // The address that the scenarios expect of a client that has such a document.
+  const document =
+    scenario === "auth/basic-cimd" ? { clientMetadataUrl: "https://conformance-test.local/client-metadata.json" } : {};
+  const oauth = scenario.startsWith("auth/") ? { oauth: { ...client, ...grant, ...document } } : {};
+  const { definitions, problems } = readDefinitions({ scenario: { url, ...oauth } }, "servers", { env: {} });
+  const read = definitions.get("scenario");
+  if (read === undefined) throw new Error(JSON.stringify(problems));
+  return read;
+}
+
+/** A person who says yes: the authorisation server's redirect is followed as a browser would. */
+const person: Interaction = {
+  receive: loopbackReceiver,
+  async open(page) {
+    const answer = await fetch(page, { redirect: "manual" });
+    const location = answer.headers.get("location");
+    if (location === null) throw new Error(`no redirect: ${answer.status}`);
+    await fetch(new URL(location, page));
+    return true;
+  },
+};
+
+/** As often as a server may want more of a person in one run. */
+const authorisations = 3;
+
+/** Does something; where a person has to authorise, that happens, and it is done again. */
+async function authorised<T>(core: Core, act: () => Promise<T>, failed: (result: T) => boolean): Promise<T> {
+  const authorisation = core.servers.get("scenario")?.authorisation;
+  for (let times = 0; ; times++) {
+    const result = await act();
+    if (!failed(result) || authorisation?.need === undefined || times === authorisations) return result;
+    await authorisation.authorise(person);
+  }
+}
 
 async function main(): Promise<void> {
   const folder = temporaryFolder();
@@ -47,14 +99,21 @@ async function main(): Promise<void> {
     clientInfo: { name: "mcp-safe-replay", version: "1.0.0" },
   });
   try {
-    await core.setDefinitions(new Map([["scenario", { type: "http", url, headers: {} }]]));
+    await core.setDefinitions(new Map([["scenario", definition()]]));
     const agent = new Agent({
       socket,
       path: core.gateway.urlOf("scenario"),
       asked: (_method, params) => accept(params),
       era: modern ? "2026-07-28" : "2025-11-25",
     });
-    await act(agent);
+    const server = core.servers.get("scenario");
+    if (scenario.startsWith("auth/"))
+      await authorised(
+        core,
+        () => server?.start().catch(() => "failed") ?? Promise.resolve(),
+        (result) => result === "failed",
+      );
+    await act(agent, core);
   } finally {
     await core.dispose();
     folder.remove();
@@ -62,8 +121,9 @@ async function main(): Promise<void> {
 }
 
 /** What the scenario wants the client to do; most want no more than to see it list and call tools. */
-async function act(agent: Agent): Promise<void> {
+async function act(agent: Agent, core: Core): Promise<void> {
   if (!modern) must(await agent.initialize());
+  if (scenario.startsWith("auth/")) return actAuthorised(agent, core);
   const tools = await list(agent, "tools");
   switch (scenario) {
     case "initialize":
@@ -87,6 +147,16 @@ async function act(agent: Agent): Promise<void> {
     default:
       // Calls at the same time, so that what belongs to one could get into another.
       await Promise.all(tools.map(({ name, inputSchema }) => call(agent, name, sample(inputSchema))));
+  }
+}
+
+/** A call that the server refuses for want of an authorisation is answered as not executed, and the agent may make it again. */
+async function actAuthorised(agent: Agent, core: Core): Promise<void> {
+  const isError = (answer: RpcAnswer): boolean => answer.kind !== "result" || answer.result["isError"] === true;
+  const listed = must(await authorised(core, () => agent.request("tools/list", {}).answer, isError));
+  for (const { name, inputSchema } of listed["tools"] as Listed[]) {
+    const answer = must(await authorised(core, () => agent.call(name, sample(inputSchema)).answer, isError));
+    if (isError({ kind: "result", result: answer } as RpcAnswer)) throw new Error(`refused: ${JSON.stringify(answer)}`);
   }
 }
 

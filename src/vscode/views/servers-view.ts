@@ -36,6 +36,7 @@ const stateIcons: Readonly<Record<ServerState, ReturnType<typeof icon>>> = {
   connected: icon("pass-filled", "testing.iconPassed"),
   degraded: icon("question", "list.warningForeground"),
   reconnecting: icon("sync~spin", "list.warningForeground"),
+  "needs-authorisation": icon("account", "list.warningForeground"),
   failed: icon("error", "list.errorForeground"),
 };
 
