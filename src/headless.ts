@@ -7,6 +7,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
 import { systemClock } from "./clock.ts";
+import { authoriseByCommand, grantsIn } from "./gateway/authorise-command.ts";
 import { runBridge, type BridgeTarget } from "./gateway/bridge.ts";
 import { createCore } from "./gateway/core.ts";
 import { livingGateway } from "./gateway/meeting-place.ts";
@@ -30,6 +31,7 @@ const usage = `mcp-safe-replay ${version}: MCP servers behind a gateway that kee
   mcp-safe-replay serve --config FILE --journal-dir DIR [--listen unix:PATH | 127.0.0.1:PORT] (--token-file FILE | --no-token)
                         [--log-format text|json]
   mcp-safe-replay connect NAME (--socket PATH | --url URL | --gateways DIR) [--token-file FILE] [--client NAME]
+  mcp-safe-replay authorise NAME --config FILE --journal-dir DIR [--forget]
   mcp-safe-replay operations  --journal-dir DIR [--state STATE] [--json]
   mcp-safe-replay reconcile ID --as effect-confirmed|no-effect|dismissed --evidence TEXT --journal-dir DIR
   mcp-safe-replay acknowledge ID --note TEXT --journal-dir DIR
@@ -46,6 +48,8 @@ async function main(argv: readonly string[]): Promise<number> {
       return serve(rest);
     case "connect":
       return connect(rest);
+    case "authorise":
+      return authorise(rest);
     case "operations":
       return operations(rest);
     case "reconcile":
@@ -68,7 +72,7 @@ async function main(argv: readonly string[]): Promise<number> {
       return command === undefined ? 2 : 0;
     default:
       throw new UsageError(
-        `unknown command '${command}' (serve, connect, operations, reconcile, acknowledge, export, verify, rehearse)`,
+        `unknown command '${command}' (serve, connect, authorise, operations, reconcile, acknowledge, export, verify, rehearse)`,
       );
   }
 }
@@ -109,6 +113,7 @@ async function serve(argv: readonly string[]): Promise<number> {
     startPolicy: (name) => config.starts.get(name),
     log: (server, line) => log(line.level, server, line.text),
     clientInfo: { name: "mcp-safe-replay", version },
+    grants: grantsIn(journalDir),
   });
   if (core.journal.problem !== undefined) {
     const { message } = core.journal.problem;
@@ -200,6 +205,35 @@ async function placeOf(name: string, values: Readonly<Record<string, unknown>>):
     port: Number(url.port || 80),
     path: url.pathname === "/" ? path : url.pathname,
   };
+}
+
+/** Asks a person to authorise a remote server; `serve` finds what is kept. */
+async function authorise(argv: readonly string[]): Promise<number> {
+  const spec = {
+    config: { type: "string" },
+    "journal-dir": { type: "string" },
+    forget: { type: "boolean", default: false },
+  } as const;
+  const { values, positionals } = parse(argv, spec, true);
+  const [name, ...more] = positionals;
+  if (name === undefined || more.length > 0) throw new UsageError("authorise: name exactly one server");
+  const config = readConfigFile(required(values["config"], "--config"));
+  refuseProblems(config);
+  const definition = config.definitions.get(name);
+  if (definition === undefined) throw new UsageError(`authorise: there is no server '${name}' in the configuration`);
+  const journalDir = resolve(required(values["journal-dir"], "--journal-dir"));
+  const ended = new AbortController();
+  for (const signal of ["SIGTERM", "SIGINT"] as const) process.once(signal, () => ended.abort());
+  return authoriseByCommand({
+    name,
+    definition,
+    journalDir,
+    forget: values["forget"] === true,
+    clientInfo: { name: "mcp-safe-replay", version },
+    say: (line) => process.stdout.write(`${line}\n`),
+    tell: (line) => process.stderr.write(`${line}\n`),
+    signal: ended.signal,
+  });
 }
 
 /** Puts a contract to the test. Exit 1 when a promise is broken. */

@@ -48,7 +48,6 @@ export const causeWords: Readonly<Record<Attempt["cause"], string>> = {
 export const serverStateWords: Readonly<Record<ServerState, string>> = {
   stopped: "stopped",
   "waiting-for-trust": "waiting for workspace trust",
-  "needs-authorisation": "needs authorisation",
   connecting: "connecting",
   connected: "connected",
   degraded: "in doubt",

@@ -221,7 +221,10 @@ async function register(
     fetchFn: parts.fetchFn,
   }).catch((error: unknown) => {
     if (error instanceof AuthorisationError) throw error;
-    throw new AuthorisationError(error instanceof RegistrationRejectedError ? "registration-refused" : "unreadable");
+    if (!(error instanceof RegistrationRejectedError)) throw new AuthorisationError("unreadable");
+    // No metadata, and nothing at the default place either: this is no authorisation server at all.
+    const nothingThere = metadata === undefined && (error.status === 404 || error.status === 405);
+    throw new AuthorisationError(nothingThere ? "no-metadata" : "registration-refused");
   });
   const { client_id, client_secret, token_endpoint_auth_method } = client;
   return {

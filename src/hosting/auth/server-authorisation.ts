@@ -82,7 +82,6 @@ export class ServerAuthorisation {
   readonly #settled = new Map<number, Promise<Settled>>();
   readonly #stopWatching: (() => void) | undefined;
   #grant: Grant | undefined;
-  #loading: Promise<void> | undefined;
   #renewing: Promise<Settled> | undefined;
   #authorising: Promise<void> | undefined;
   #challenge: Challenge = { resourceMetadataUrl: undefined, scope: undefined };
@@ -126,7 +125,8 @@ export class ServerAuthorisation {
 
   /** Before a request: reads what is kept, and replaces a token that is running out. Never rejects. */
   async ready(): Promise<void> {
-    await (this.#loading ??= this.#reload());
+    // Without one, another program may have got it since.
+    if (this.#grant === undefined) await this.#reload();
     const { expiresAt, refreshToken } = this.#grant ?? {};
     const now = this.#options.clock.now();
     if (expiresAt !== undefined && refreshToken !== undefined && expiresAt - earlyMs <= now && this.#renewNotBefore <= now)
@@ -186,7 +186,7 @@ export class ServerAuthorisation {
   }
 
   async #authorise(interaction: Interaction, signal: AbortSignal | undefined): Promise<void> {
-    await (this.#loading ??= this.#reload());
+    if (this.#grant === undefined) await this.#reload();
     const parts = this.#parts(signal);
     const found = await this.#discover(this.#challenge, parts);
     const scope = this.#scopes(found);
@@ -252,7 +252,7 @@ export class ServerAuthorisation {
 
   /** 403 `insufficient_scope`: a refresh cannot widen a grant (RFC 6749 section 6). */
   async #stepUp(challenge: Challenge, refusedToken: string | undefined): Promise<Settled> {
-    await (this.#loading ??= this.#reload());
+    if (this.#grant === undefined) await this.#reload();
     if (this.token !== refusedToken) return "retry";
     const granted = this.#grant?.scope;
     const wanted = computeScopeUnion(granted, challenge.scope);
@@ -275,7 +275,6 @@ export class ServerAuthorisation {
     const text = await store.read(this.#key).catch(() => undefined);
     const grant = readGrant(text, definition.url, fingerprint);
     const changed = grant?.accessToken !== this.#grant?.accessToken;
-    this.#loading = Promise.resolve();
     if (changed) this.#set(grant, grant === undefined ? this.#need : undefined);
   }
 

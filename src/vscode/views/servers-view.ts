@@ -31,7 +31,6 @@ const trustContext = "mcpSafeReplay.anyTrusted";
 const stateIcons: Readonly<Record<ServerState, ReturnType<typeof icon>>> = {
   stopped: icon("circle-outline", "disabledForeground"),
   "waiting-for-trust": icon("workspace-untrusted", "list.warningForeground"),
-  "needs-authorisation": icon("key", "list.warningForeground"),
   connecting: icon("loading~spin"),
   connected: icon("pass-filled", "testing.iconPassed"),
   degraded: icon("question", "list.warningForeground"),

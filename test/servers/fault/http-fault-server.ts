@@ -104,7 +104,8 @@ export interface HttpFaultServer {
   /** Changes the tool list; `announce` tells the clients. */
   setTools(tools: readonly FaultTool[], options?: { readonly announce?: boolean }): void;
   setServerInfo(info: ServerInfo): void;
-  setToken(token: string | undefined): void;
+  /** @param challenge what a request without it is answered with from now on */
+  setToken(token: string | undefined, challenge?: string): void;
   /** Sends a notification on every open stream that is not a call's own. */
   notify(method: string, params?: Json): void;
 
@@ -178,6 +179,7 @@ class FaultServer implements HttpFaultServer {
   readonly #changes = new EventEmitter().setMaxListeners(0);
   readonly #withoutGetStream: boolean;
   #token: string | undefined;
+  #tokenChallenge: string | undefined;
   #main: Server;
   #other: Server;
   #port = 0;
@@ -251,8 +253,9 @@ class FaultServer implements HttpFaultServer {
     this.world.serverInfo = info;
   }
 
-  setToken(token: string | undefined): void {
+  setToken(token: string | undefined, challenge?: string): void {
     this.#token = token;
+    this.#tokenChallenge = challenge ?? this.#tokenChallenge;
   }
 
   notify(method: string, params: Json = {}): void {
@@ -482,7 +485,7 @@ class FaultServer implements HttpFaultServer {
 
   #authorised(log: HttpRequest, response: ServerResponse): boolean {
     if (this.#token === undefined || log.headers["authorization"] === `Bearer ${this.#token}`) return true;
-    this.#challenge(response, 401, undefined);
+    this.#challenge(response, 401, this.#tokenChallenge);
     return false;
   }
 
