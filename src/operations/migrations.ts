@@ -78,17 +78,22 @@ const steps: readonly Step[] = [
 /** The format that this version writes (PRAGMA user_version). */
 export const schemaVersion = steps.length;
 
-/** Brings a file from one format to another, each step in a transaction of its own: a crash leaves one format or the next. */
+/**
+ * Brings a file from one format to another, each step in a transaction of its own: a crash leaves one format or the next. A new file is
+ * made in one: one that was never finished is not taken for a journal of an older format.
+ */
 export function migrate(db: DatabaseSync, from: number, to = schemaVersion): void {
-  for (let next = from; next < to; next++) {
+  for (let next = from; next < to;) {
+    const end = from === 0 ? to : next + 1;
     db.exec("BEGIN EXCLUSIVE");
     try {
-      steps[next]?.(db);
-      db.exec(`PRAGMA application_id=${applicationId}; PRAGMA user_version=${next + 1}`);
+      for (const step of steps.slice(next, end)) step(db);
+      db.exec(`PRAGMA application_id=${applicationId}; PRAGMA user_version=${end}`);
       db.exec("COMMIT");
     } catch (error) {
       if (db.isTransaction) db.exec("ROLLBACK");
       throw error;
     }
+    next = end;
   }
 }

@@ -70,8 +70,7 @@ const settleItems: readonly ChoiceItem[] = [
 const withheldItem: ChoiceItem = {
   choice: "show",
   label: "$(circle-slash) No lookup, and no repeat later",
-  detail:
-    "The journal did not keep all of the arguments (mcpSafeReplay.journal.arguments): nothing can be compared or sent again.",
+  detail: "Not all arguments were kept (setting journal.arguments): nothing to compare or to send.",
 };
 const keepItems: readonly ChoiceItem[] = [
   {
@@ -326,7 +325,7 @@ function findOut(operation: Operation, options: ReconcileOptions, readers: reado
 /** What is said of "it did not happen" where nothing can be repeated. */
 function withoutRepeat(item: ChoiceItem): ChoiceItem {
   return item.choice === "no-effect"
-    ? { ...item, detail: "You have seen that it had no effect. It cannot be repeated from here: have it called anew." }
+    ? { ...item, detail: "You have seen that it had no effect. It cannot be repeated from here." }
     : item;
 }
 

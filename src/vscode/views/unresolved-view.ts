@@ -103,12 +103,12 @@ export class UnresolvedView implements TreeDataProvider<UnresolvedNode>, Disposa
   }
 
   #show(): void {
-    const { unresolved, settled, reads } = this.#operations.snapshot;
+    const { unresolved, conflicts, settled, reads } = this.#operations.snapshot;
     this.#view.badge =
       unresolved.length === 0
         ? undefined
         : { value: unresolved.length, tooltip: countText(unresolved.length, "unresolved call") };
-    const calm = unresolved.length === 0 && (settled.length > 0 || reads.length > 0);
+    const calm = unresolved.length + conflicts.length === 0 && (settled.length > 0 || reads.length > 0);
     // `message` takes no undefined under exactOptionalPropertyTypes; an empty text hides it.
     this.#view.message = this.#host.problem ?? (calm ? "Nothing is unresolved." : "");
     this.#changed.fire(undefined);

@@ -660,6 +660,26 @@ describe("a journal that fails while a call is out", () => {
     expect(server.requests.map((one) => one.params["name"])).toEqual(["charge", "lookup"]);
   });
 
+  it("refuses the identical call also when the journal works again just after the guard has looked", async () => {
+    server.script = [loseBoth];
+    await call("charge");
+    let asked = 0;
+    const { duplicateGuard } = settings;
+    settings = {
+      ...settings,
+      // Read by each of the two looks of the guard, and a third time right before the sending.
+      get duplicateGuard() {
+        asked += 1;
+        if (asked === 3) failing = undefined;
+        return duplicateGuard;
+      },
+    };
+    expect(mark(await call("charge"))).toMatchObject({ state: "not-executed", reason: "journal-failed" });
+    expect(failing).toBeUndefined();
+    expect(server.requests).toHaveLength(1);
+    expect(resultText(await call("charge"))).toContain("HELD");
+  });
+
   it("catches up by itself once it can be written", async () => {
     clock.instantBelow = 0;
     server.script = [loseBoth];
