@@ -26,7 +26,7 @@ export interface RememberedServers {
 export interface ServerStatus {
   readonly state: ServerState;
   /** One plain sentence for a person: why it is in this state. Free of arguments, secrets and transport text. */
-  readonly reason?: string;
+  readonly reason?: string | undefined;
   /** Milliseconds since the epoch. */
   readonly since: number;
   /** While it reconnects or connects again: which attempt since the connection was lost; 1 is the first. */

@@ -120,6 +120,10 @@ export interface CommandMap {
   "mcpSafeReplay.startServer": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.stopServer": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.restartServer": (target?: ServerTarget) => Promise<void>;
+  "mcpSafeReplay.reconnectServer": (target?: ServerTarget) => Promise<void>;
+  /** Everything on record of its health, as a document. */
+  "mcpSafeReplay.showServer": (target?: ServerTarget) => Promise<void>;
+  "mcpSafeReplay.copyServerUrl": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.trustServer": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.untrustServer": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.showLog": (target?: ServerTarget) => Promise<void>;

@@ -13,6 +13,7 @@ import { rehearsalActions } from "./actions/rehearse.ts";
 import { otherClientActions } from "./actions/other-clients.ts";
 import { serverActions } from "./actions/servers.ts";
 import { showAlarms } from "./alarms.ts";
+import { Attention } from "./attention.ts";
 import { registerCommands } from "./commands.ts";
 import { CoreHost } from "./core-host.ts";
 import { DisposableList } from "./disposables.ts";
@@ -24,6 +25,7 @@ import { Operations } from "./operations.ts";
 import { OtherClients } from "./other-clients.ts";
 import { Problems, openSetting } from "./problems.ts";
 import { Rehearsals } from "./rehearsals.ts";
+import { ServerDocuments } from "./server-document.ts";
 import { Settings } from "./settings.ts";
 import { Inputs } from "./sources/inputs.ts";
 import { ServerSources } from "./sources/server-sources.ts";
@@ -59,8 +61,10 @@ export function buildExtension(context: ExtensionContext): Extension {
   const operations = parts.add(new Operations(host, log));
   const rehearsals = parts.add(new Rehearsals(host, context.globalState));
   const documents = parts.add(new OperationDocuments(host, rehearsals));
+  const serverDocuments = parts.add(new ServerDocuments(host));
   parts.add(new UnresolvedView(host, operations));
   parts.add(showAlarms(operations));
+  parts.add(new Attention(host));
   parts.add(new WorkspaceFileLenses(host, trust));
   const preview = parts.add(new ImportPreview());
   const servers = parts.add(new ServersView(host, trust, settings, rehearsals, clients));
@@ -77,7 +81,7 @@ export function buildExtension(context: ExtensionContext): Extension {
         ...journalActions(host),
         ...rehearsalActions(host, rehearsals),
         ...otherClientActions(host, clients),
-        ...serverActions(host, settings, inputs, trust, logs),
+        ...serverActions(host, settings, inputs, trust, logs, serverDocuments, clients),
         ...importActions({ context, host, settings, inputs, preview }),
         "mcpSafeReplay.openSettings": async (key) => {
           await openSetting(key === "servers" ? key : undefined);

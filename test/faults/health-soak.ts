@@ -77,30 +77,18 @@ async function httpFlapper(era: "legacy" | "modern"): Promise<Flapper> {
     (handler: (turn: Turn) => void) =>
     (turn: Turn): void => {
       if (mode === "silent") return;
-      if (mode === "busy") {
-        turn.status(503);
-        return;
-      }
-      if (mode === "busy-later") {
-        turn.status(503, "", { "retry-after": "1" });
-        return;
-      }
       const session = Number(String(turn.seen.headers["mcp-session-id"] ?? "").split("-")[1]);
-      if (era === "legacy" && session < firstSession) {
-        turn.status(404);
-        return;
-      }
-      handler(turn);
+      if (mode === "busy") turn.status(503);
+      else if (mode === "busy-later") turn.status(503, "", { "retry-after": "1" });
+      else if (era === "legacy" && session < firstSession) turn.status(404);
+      else handler(turn);
     };
   for (const [method, handler] of Object.entries(handlers)) handlers[method] = guard(handler);
   handlers["tools/call"] = guard((turn) => {
     const args = turn.seen.body.params?.["arguments"] as { id: string };
     effects.set(args.id, (effects.get(args.id) ?? 0) + 1);
-    if (mode === "reset") {
-      turn.reset();
-      return;
-    }
-    turn.result({ content: [{ type: "text", text: args.id }], ...(era === "modern" ? { resultType: "complete" } : {}) });
+    if (mode === "reset") turn.reset();
+    else turn.result({ content: [{ type: "text", text: args.id }], ...(era === "modern" ? { resultType: "complete" } : {}) });
   });
   let server = await RawServer.start(handlers);
   let sessions = 0;

@@ -2,13 +2,15 @@
  * Owns: what a person does with a hosted server: add it, start, stop and restart it, trust it, read its log.
  * Leaves to others: the server (src/hosting), what trust means (trust-source.ts).
  */
-import { ProgressLocation, commands, window, workspace } from "vscode";
+import { ProgressLocation, commands, env, window, workspace } from "vscode";
 import type { Core } from "../../gateway/core.ts";
 import type { HostedServer } from "../../hosting/hosted-server.ts";
 import { scriptOf } from "../commands.ts";
 import type { CommandMap } from "../commands.ts";
 import type { CoreHost, Engine } from "../core-host.ts";
 import type { Logs } from "../logs.ts";
+import type { OtherClients } from "../other-clients.ts";
+import type { ServerDocuments } from "../server-document.ts";
 import { isRecord, personsValue, section } from "../settings.ts";
 import type { Settings } from "../settings.ts";
 import type { Inputs } from "../sources/inputs.ts";
@@ -27,6 +29,9 @@ type ServerCommand =
   | "mcpSafeReplay.startServer"
   | "mcpSafeReplay.stopServer"
   | "mcpSafeReplay.restartServer"
+  | "mcpSafeReplay.reconnectServer"
+  | "mcpSafeReplay.showServer"
+  | "mcpSafeReplay.copyServerUrl"
   | "mcpSafeReplay.trustServer"
   | "mcpSafeReplay.untrustServer"
   | "mcpSafeReplay.showLog";
@@ -39,6 +44,8 @@ export function serverActions(
   inputs: Inputs,
   trust: Trust,
   logs: Logs,
+  documents: ServerDocuments,
+  clients: Pick<OtherClients, "port">,
 ): Pick<CommandMap, ServerCommand> {
   const on =
     (question: string, doing: string, act: (server: HostedServer) => Promise<void>) =>
@@ -71,6 +78,21 @@ export function serverActions(
       // What the definition refers to may have changed meanwhile: an env file, for example.
       await host.reload();
       await serverNamed((await host.ready()).core, server.name).restart();
+    }),
+    "mcpSafeReplay.reconnectServer": on("Which server is to be reached anew?", "Reconnecting", (server) => server.reconnect()),
+    "mcpSafeReplay.showServer": on("Which server do you want to see?", "Showing", (server) => documents.open(server.name)),
+    "mcpSafeReplay.copyServerUrl": on("Whose URL do you want?", "Copying the URL of", async (server) => {
+      const port = await clients.port();
+      if (port === undefined) {
+        const text = `Other clients reach "${server.name}" at a port of this machine, and that port is closed.`;
+        const choice = await window.showInformationMessage(text, "Open Setting", "Copy Configuration…");
+        if (choice === "Open Setting") await commands.executeCommand("workbench.action.openSettings", `${section}.gateway.tcp`);
+        else if (choice !== undefined) await commands.executeCommand("mcpSafeReplay.copyGatewayConfiguration");
+        return;
+      }
+      await env.clipboard.writeText(port.urlOf(server.name));
+      const text = `The URL of "${server.name}" was copied. A client needs a secret beside it, which "Copy Configuration for Other Clients…" makes.`;
+      void window.showInformationMessage(text);
     }),
     "mcpSafeReplay.trustServer": on("Which server do you trust for replay?", "Trusting", (server) => trust.grant(server.name)),
     "mcpSafeReplay.untrustServer": on("Which server do you no longer trust?", "Taking back the trust of", (server) =>

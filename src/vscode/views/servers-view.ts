@@ -4,7 +4,7 @@
  * Leaves to others: the state of a server (src/hosting), the verdict (src/replay/gate.ts), writing the trust (trust-source.ts).
  */
 import { EventEmitter, MarkdownString, TreeItemCheckboxState, TreeItemCollapsibleState, commands, window } from "vscode";
-import type { Disposable, Event, TreeDataProvider, TreeView } from "vscode";
+import type { Disposable, Event, TreeDataProvider, TreeItem, TreeView } from "vscode";
 import type { ListedTool } from "../../hosting/connection.ts";
 import type { HostedServer, ServerState } from "../../hosting/hosted-server.ts";
 import { annotationsOf, isContradictory } from "../../replay/gate.ts";
@@ -18,7 +18,8 @@ import type { Settings } from "../settings.ts";
 import type { Origin, WaitingServer } from "../sources/server-sources.ts";
 import type { Trust } from "../trust-source.ts";
 import { messageFor } from "../user-error.ts";
-import { agoText, countText, definitionWords, serverStateWords, toolTitle, waitingWords, whatIfLostWords } from "../words.ts";
+import { latencyText, reconnectsText, stateMeanings, stateText } from "../health-text.ts";
+import { agoText, countText, definitionWords, toolTitle, waitingWords, whatIfLostWords } from "../words.ts";
 import { ClientNode, ClientsNode } from "./clients.ts";
 import { ViewNode, addText, icon } from "./node.ts";
 
@@ -53,6 +54,9 @@ const lossIcons: Readonly<Record<WhatIfLost, ReturnType<typeof icon>>> = {
 export class ServerNode extends ViewNode {
   readonly server: HostedServer;
 
+  readonly #trust: Trust;
+  readonly #origin: Origin | undefined;
+
   constructor(server: HostedServer, trust: Trust, origin: Origin | undefined, now: number) {
     super(
       `server/${server.name}`,
@@ -62,18 +66,21 @@ export class ServerNode extends ViewNode {
     this.server = server;
     const verdict = trust.of(server.name);
     const { status } = server;
-    const runs = status.state !== "stopped" && status.state !== "failed" && status.state !== "waiting-for-trust";
+    const runs = running.has(status.state);
     this.contextValue = `server;${runs ? "running" : "stopped"};${verdict.trusted ? "trusted" : "untrusted"}`;
     this.iconPath = stateIcons[status.state];
     const suspended = !verdict.trusted && verdict.why !== "not-granted";
-    const tools = server.tools.length > 0 && runs ? [countText(server.tools.length, "tool")] : [];
-    this.description = [
-      serverStateWords[status.state],
-      ...tools,
-      ...originText(origin),
-      ...(suspended ? ["trust suspended"] : []),
-    ].join(", ");
-    this.tooltip = serverTooltip(server, trust, origin, now);
+    // Those of a server that does not run are what it listed last.
+    const count = countText(server.tools.length, "tool");
+    const tools = server.tools.length === 0 || status.state === "failed" ? [] : [runs ? count : `${count} remembered`];
+    this.description = [stateText(status, now), ...tools, ...originText(origin), ...(suspended ? ["trust suspended"] : [])].join(
+      ", ",
+    );
+    this.#trust = trust;
+    this.#origin = origin;
+    // What its program wrote last, and everything else on record, is one click away.
+    if (!runs && status.state !== "stopped")
+      this.command = { title: "Show Details", command: "mcpSafeReplay.showServer", arguments: [server.name] };
     this.checkboxState = {
       state: verdict.trusted ? TreeItemCheckboxState.Checked : TreeItemCheckboxState.Unchecked,
       tooltip: verdict.trusted
@@ -82,7 +89,15 @@ export class ServerNode extends ViewNode {
       accessibilityInformation: { label: `Trust ${server.name} for replay`, role: "checkbox" },
     };
   }
+
+  /** As of now: it is asked for when the mouse rests on the row. */
+  resolve(): void {
+    this.tooltip = serverTooltip(this.server, this.#trust, this.#origin, Date.now());
+  }
 }
+
+/** States in which there is something to stop. */
+const running: ReadonlySet<ServerState> = new Set(["connecting", "connected", "degraded", "reconnecting"]);
 
 /** One tool of a hosted server. */
 export class ToolNode extends ViewNode {
@@ -206,6 +221,11 @@ export class ServersView implements TreeDataProvider<ServersNode>, Disposable {
     return node;
   }
 
+  resolveTreeItem(_item: TreeItem, node: ServersNode): ServersNode {
+    if (node instanceof ServerNode) node.resolve();
+    return node;
+  }
+
   getChildren(node?: ServersNode): ServersNode[] {
     const running = this.#host.running;
     if (running === undefined) return [];
@@ -253,13 +273,19 @@ function serverTooltip(server: HostedServer, trust: Trust, origin: Origin | unde
     addText(text.appendMarkdown(`\n- ${title}: `), value);
   };
   text.appendMarkdown("**").appendText(name).appendMarkdown("**\n");
-  line("State", `${serverStateWords[status.state]}, since ${agoText(status.since, now)}`);
+  const { health } = server;
+  line("State", `${stateText({ ...status, reason: undefined }, now)}, since ${agoText(status.since, now)}`);
   if (status.reason !== undefined) line("Why", status.reason);
-  if (status.facts !== undefined) {
-    const { serverInfo, transport, protocolVersion } = status.facts;
+  line("That means", stateMeanings[status.state]);
+  const facts = status.facts ?? server.remembered?.facts;
+  if (facts !== undefined) {
+    const { serverInfo, transport, protocolVersion } = facts;
     line("Server", `${serverInfo.name} ${serverInfo.version}`);
     line("Protocol", `${protocolVersion} over ${transport}`);
   }
+  const latency = latencyText(health, now);
+  if (latency !== undefined) line("Latest answer after", latency);
+  line("Reconnects", reconnectsText(health, now));
   line("Defined in", origin === undefined || origin === "user" ? "your settings" : `the workspace (${origin.folder})`);
   line("Definition", definitionWords(server.definition));
   const verdict = trust.of(name);
