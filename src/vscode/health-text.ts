@@ -79,7 +79,7 @@ export function serverDocument(server: HostedServer, now: number): string {
   const latency = latencyText(health, now);
   const last = status.lastOutput;
   return [
-    `# ${server.name}: ${stateText({ ...status, reason: undefined }, now)}`,
+    `# ${server.name}: ${serverStateWords[status.state]}`,
     stateMeanings[status.state],
     [
       `- Since: ${timeText(status.since)}`,

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { legacyHandlers, RawServer, type Handlers } from "../unit/hosting/fixtures/raw-http.ts";
-import { TEST_MS, useStage } from "./support.ts";
+import { SOON, TEST_MS, useStage } from "./support.ts";
 
 const servers = new Map<string, RawServer>();
 const start = async (name: string, handlers: Handlers): Promise<string> => {
@@ -95,17 +95,17 @@ describe("the Servers view", { timeout: TEST_MS }, () => {
 
   it("starts by hand what is started by hand only, and remembers its tools after that", async () => {
     await stage().views.act("Servers", "byhand", "Start Server…");
-    await stage().views.untilText("Servers", "byhand connected, 2 tools");
+    await expect.poll(() => stage().views.rows("Servers"), SOON).toContain("byhand connected, 2 tools");
     await stage().views.act("Servers", "byhand", "Stop Server…");
-    await stage().views.untilText("Servers", "byhand stopped, 2 tools remembered");
+    await expect.poll(() => stage().views.rows("Servers"), SOON).toContain("byhand stopped, 2 tools remembered");
   });
 
   it("can be read in the light theme", async () => {
     await stage().close();
     await stage().open({ theme: "light" });
     await stage().views.open();
-    await stage().views.untilText("Servers", "byhand stopped, 2 tools remembered");
-    await stage().views.untilText("Servers", /^crashing failed/);
+    await expect.poll(() => stage().views.rows("Servers"), SOON).toContain("byhand stopped, 2 tools remembered");
+    await expect.poll(() => stage().views.rows("Servers"), SOON).toContainEqual(expect.stringMatching(/^crashing failed/));
     await stage().window.screenshot("health-4-light");
   });
 });

@@ -19,7 +19,7 @@ import type { Origin, WaitingServer } from "../sources/server-sources.ts";
 import type { Trust } from "../trust-source.ts";
 import { messageFor } from "../user-error.ts";
 import { latencyText, reconnectsText, stateMeanings, stateText } from "../health-text.ts";
-import { agoText, countText, definitionWords, toolTitle, waitingWords, whatIfLostWords } from "../words.ts";
+import { agoText, countText, definitionWords, serverStateWords, toolTitle, waitingWords, whatIfLostWords } from "../words.ts";
 import { ClientNode, ClientsNode } from "./clients.ts";
 import { ViewNode, addText, icon } from "./node.ts";
 
@@ -274,7 +274,8 @@ function serverTooltip(server: HostedServer, trust: Trust, origin: Origin | unde
   };
   text.appendMarkdown("**").appendText(name).appendMarkdown("**\n");
   const { health } = server;
-  line("State", `${stateText({ ...status, reason: undefined }, now)}, since ${agoText(status.since, now)}`);
+  const since = now - status.since < 60_000 ? "just now" : `since ${agoText(status.since, now)}`;
+  line("State", `${status.state === "failed" ? serverStateWords.failed : stateText(status, now)} (${since})`);
   if (status.reason !== undefined) line("Why", status.reason);
   line("That means", stateMeanings[status.state]);
   const facts = status.facts ?? server.remembered?.facts;

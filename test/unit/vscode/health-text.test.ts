@@ -65,7 +65,7 @@ describe("what is on record", () => {
       remembered: undefined,
     } as unknown as HostedServer;
     const text = serverDocument(server, now);
-    expect(text).toMatch(/^# booking: failed now\n/);
+    expect(text).toMatch(/^# booking: failed\n/);
     expect(text).toContain("- Why: The server's program ended 5 times.");
     expect(text).toContain("    boom\n    bang");
     expect(text).toContain("reconnecting (the connection was lost). The connection was lost.");
