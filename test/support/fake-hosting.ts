@@ -30,6 +30,8 @@ export class FakeServer implements HostedServer {
   toolsLater: ListedTool[] | undefined;
   readonly requests: { rpcId: string; params: Record<string, unknown> }[] = [];
   readonly cancelled: string[] = [];
+  /** Calls that are listened to although nobody waits for them. */
+  readonly unattended: string[] = [];
   rediscoveries = 0;
   /** One step for each call; then `byDefault`. */
   script: Step[] = [];
@@ -89,7 +91,7 @@ export class FakeServer implements HostedServer {
           return step({ rpcId, params, observer });
         },
         cancel: () => this.cancelled.push(rpcId),
-        stopWaiting: () => undefined,
+        stopWaiting: () => this.unattended.push(rpcId),
       }),
       request: () => Promise.resolve(answer()),
       notify: () => undefined,

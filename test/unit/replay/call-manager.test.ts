@@ -342,6 +342,8 @@ describe("waiting", () => {
     expect(mark(given)).toMatchObject({ state: "unresolved", reason: "timeout" });
     expect(server.requests).toHaveLength(1); // a timeout is never replayed, not even for an idempotent tool
     expect(server.cancelled).toEqual([]);
+    // The health monitor knows that it may ask the server now.
+    expect(server.unattended).toEqual([server.requests[0]?.rpcId]);
     release(answer("late"));
     await nextTurn();
     expect(await only()).toMatchObject({ state: "completed", reason: "late-answer" });
