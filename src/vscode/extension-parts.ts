@@ -80,7 +80,7 @@ export function buildExtension(context: ExtensionContext): Extension {
         ...operationActions(host, documents),
         ...journalActions(host),
         ...rehearsalActions(host, rehearsals),
-        ...otherClientActions(host, clients),
+        ...otherClientActions(host, clients, settings),
         ...serverActions(host, settings, inputs, trust, logs, serverDocuments, clients),
         ...importActions({ context, host, settings, inputs, preview }),
         "mcpSafeReplay.openSettings": async (key) => {

@@ -9,7 +9,9 @@ import { EventEmitter, window } from "vscode";
 import type { Disposable, Event, ExtensionContext, LogOutputChannel } from "vscode";
 import type { GatewayToken, TcpDoor } from "../gateway/gateway.ts";
 import type { CoreHost, Running } from "./core-host.ts";
+import { usesToKeep, type Uses } from "./client-uses.ts";
 import { DisposableList } from "./disposables.ts";
+import { writeLauncher } from "./launcher.ts";
 import { isRecord, personsValue } from "./settings.ts";
 import type { Settings } from "./settings.ts";
 import { messageFor } from "./user-error.ts";
@@ -32,6 +34,9 @@ interface Stored {
 
 const secretKey = "gatewayClients";
 const useKey = "gatewayClientUse";
+/** How often it is looked whether a client's last use is to be kept, and how much later than the kept one it must be. Milliseconds. */
+const useSavedEveryMs = 10_000;
+const useStepMs = 60_000;
 
 export class OtherClients implements Disposable {
   readonly #context: ExtensionContext;
@@ -71,6 +76,11 @@ export class OtherClients implements Disposable {
           this.#log.error(error instanceof Error ? error : String(error));
         });
     };
+    // A window that dies has no last word.
+    const saving = setInterval(() => {
+      this.#saveUses(useStepMs).catch((error: unknown) => this.#log.error(error instanceof Error ? error : String(error)));
+    }, useSavedEveryMs);
+    this.#disposables.add({ dispose: () => clearInterval(saving) });
     this.#disposables.add(host.onDidChangeState(follow));
     this.#disposables.add(settings.onDidChange(follow));
   }
@@ -90,15 +100,33 @@ export class OtherClients implements Disposable {
     return join(this.#context.globalStorageUri.fsPath, "gateways");
   }
 
-  /** The command line program in this extension. */
-  get program(): string {
-    return join(this.#context.extensionUri.fsPath, "dist", "headless.js");
+  /**
+   * The program that a client's configuration starts. It stays where it is when the extension is updated.
+   * @throws the file system's error
+   */
+  launcher(): Promise<string> {
+    const { globalStorageUri, extensionUri } = this.#context;
+    return writeLauncher(globalStorageUri.fsPath, join(extensionUri.fsPath, "dist", "headless.js"));
   }
 
   /** The port, if it is open now. */
   async port(): Promise<TcpDoor | undefined> {
     await this.#following;
     return this.#door?.door;
+  }
+
+  /**
+   * Makes the port that is open now the one that is opened at every start, so that a configuration which names it stays right.
+   * @returns the port, when it was not the person's choice already
+   * @throws UserError
+   */
+  async keepPort(settings: Settings): Promise<number | undefined> {
+    const door = await this.port();
+    const chosen = personsValue("gateway.port");
+    if (door === undefined || (typeof chosen === "number" && chosen !== 0)) return undefined;
+    const port = Number(new URL(door.listening).port);
+    await settings.setPort(port);
+    return port;
   }
 
   /** Lets a client in under this name, or a free one like it. @returns its name and its secret */
@@ -147,8 +175,8 @@ export class OtherClients implements Disposable {
     this.#changed.fire();
   }
 
-  #uses(): Readonly<Record<string, number>> {
-    return this.#context.globalState.get<Record<string, number>>(useKey, {});
+  #uses(): Uses {
+    return this.#context.globalState.get<Uses>(useKey, {});
   }
 
   async #follow(): Promise<void> {
@@ -156,10 +184,17 @@ export class OtherClients implements Disposable {
     const running = this.#host?.running;
     if (this.#settled !== undefined && this.#settled.running.core !== running?.core) await this.#leave();
     if (running === undefined) return;
-    this.#settled ??= { running, unannounce: await running.engine.announceGateway(this.meetingPlace, running.endpoint.path) };
+    if (this.#settled === undefined) {
+      this.#settled = { running, unannounce: await running.engine.announceGateway(this.meetingPlace, running.endpoint.path) };
+      await this.launcher();
+    }
     const port = personsValue("gateway.port");
     const wanted = personsValue("gateway.tcp") === true ? String(typeof port === "number" ? port : 0) : "";
     if (this.#door?.wanted === wanted || (wanted === "" && this.#door === undefined)) return;
+    if (this.#door !== undefined && wanted === new URL(this.#door.door.listening).port) {
+      this.#door = { wanted, door: this.#door.door }; // the one that is open is to be kept
+      return;
+    }
     const old = this.#door?.door;
     this.#door = undefined;
     await old?.close();
@@ -181,10 +216,14 @@ export class OtherClients implements Disposable {
     this.#door = undefined; // closed by the gateway
     if (settled === undefined) return;
     await settled.unannounce();
-    const uses = Object.fromEntries(
-      this.list().flatMap(({ name, lastUse }) => (lastUse === undefined ? [] : [[name, lastUse] as const])),
-    );
-    await this.#context.globalState.update(useKey, uses);
+    await this.#saveUses(0);
+  }
+
+  /** Keeps when each client was last seen, once that is this much later than what is kept (milliseconds). */
+  async #saveUses(stepMs: number): Promise<void> {
+    const seen = this.list().flatMap(({ name, lastUse }) => (lastUse === undefined ? [] : [[name, lastUse] as const]));
+    const uses = usesToKeep(this.#uses(), Object.fromEntries(seen), stepMs);
+    if (uses !== undefined) await this.#context.globalState.update(useKey, uses);
   }
 }
 

@@ -269,6 +269,11 @@ export class Settings implements Disposable {
     }));
   }
 
+  /** The port for other clients, in the user's settings. */
+  setPort(port: number): Promise<void> {
+    return this.#update("gateway.port", () => port);
+  }
+
   #write(key: "servers" | "serverTrust", change: (entries: Record<string, unknown>) => Record<string, unknown>): Promise<void> {
     return this.#update(key, (before) => change(isRecord(before) ? before : {}));
   }

@@ -2,8 +2,11 @@
  * Owns: proof in real time that a long call is delivered: a tool that says nothing for a quarter of an hour, over stdio and over Streamable
  * HTTP, called through the command line gateway by the SDK's legacy client, by its client of 2026-07-28 and by the stdio bridge's client.
  * Run: node test/bench/long-call.ts [--seconds 900]      (not part of `npm test`)
+ *      node test/bench/long-call.ts --vscode --seconds 370   the same with VS Code's own MCP client, in a real VS Code (needs dist/)
  */
+import { spawnSync } from "node:child_process";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import * as v2 from "@modelcontextprotocol/client";
 import { Client as V1Client } from "@modelcontextprotocol/sdk/client/index.js";
@@ -15,8 +18,20 @@ import { stdioFaults } from "../servers/fault/stdio-faults.ts";
 import { Headless, headlessFile } from "../support/headless.ts";
 import { temporaryFolder } from "../support/temp.ts";
 
-const { values } = parseArgs({ options: { seconds: { type: "string", default: "900" } } });
+const { values } = parseArgs({
+  options: { seconds: { type: "string", default: "900" }, vscode: { type: "boolean", default: false } },
+});
 const seconds = Number(values.seconds);
+if (values.vscode) {
+  const env = {
+    ...process.env,
+    MSR_HOST_GREP: "silent about for a while",
+    MSR_LONG_CALL_SECONDS: values.seconds,
+    MSR_HOST_TIMEOUT_MS: String((seconds + 300) * 1000),
+  };
+  const runner = fileURLToPath(new URL("../support/host-runner.ts", import.meta.url));
+  process.exit(spawnSync(process.execPath, [runner], { env, stdio: "inherit" }).status ?? 1);
+}
 /** The clients' own clock: they are to wait. */
 const patience = { timeout: (seconds + 300) * 1000 };
 

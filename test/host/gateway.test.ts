@@ -56,7 +56,7 @@ describe("VS Code behind the gateway", () => {
     );
   });
 
-  // MSR_LONG_CALL_SECONDS=370 makes it a call of more than six minutes, beyond VS Code's five minutes of patience with a silent line.
+  // `node test/bench/long-call.ts --vscode --seconds 370` makes it a call of more than six minutes, beyond VS Code's five minutes of patience with a silent line.
   const longSeconds = Number(process.env.MSR_LONG_CALL_SECONDS ?? "0");
   it("gets the answer of a call that its server is silent about for a while", async function () {
     this.timeout(60_000 + longSeconds * 1000);
@@ -84,11 +84,56 @@ describe("another client", () => {
       mcpServers: Record<string, { command: string; args: string[]; env: Record<string, string> }>;
     };
     const { args, env } = mcpServers["shared"]!;
+    // What is started lies where no update of the extension moves it.
+    assert.ok(args[0]!.endsWith("mcp-safe-replay.cjs") && !args[0]!.startsWith(join(root(), "dist")), args[0]);
     const ask = () => askOnce(args, env);
     assert.match(await ask(), /"name":"vendor"/);
     await run("mcpSafeReplay.revokeClient", { client: given.name });
     assert.match(await ask(), /"error"/);
     await assert.rejects(run("mcpSafeReplay.revokeClient", { client: given.name }));
+  });
+
+  it("keeps the port that its configuration names", async () => {
+    await hostProgram("ported", "The Vendor", [join(root(), "test", "servers", "vendor", "vendor-server.ts")]);
+    const configuration = () => vscode.workspace.getConfiguration("mcpSafeReplay");
+    const kept = () => configuration().inspect<number>("gateway.port")?.globalValue;
+    assert.equal(kept() ?? 0, 0);
+    await configuration().update("gateway.tcp", true, vscode.ConfigurationTarget.Global);
+    try {
+      const copy = () => run("mcpSafeReplay.copyGatewayConfiguration", { client: "mcp.json", servers: ["ported"], way: "http" });
+      const given = await eventually("the port to be open", copy);
+      const entry = (
+        JSON.parse(given.snippet) as { mcpServers: Record<string, { url: string; headers: Record<string, string> }> }
+      ).mcpServers["ported"]!;
+      assert.equal(kept(), Number(new URL(entry.url).port));
+      // The same port, before and after VS Code has taken the setting in.
+      const answers = async () =>
+        (
+          await fetch(entry.url, {
+            method: "POST",
+            headers: { ...entry.headers, "content-type": "application/json", accept: "application/json, text/event-stream" },
+            body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "ping" }),
+          })
+        ).status;
+      assert.equal(await answers(), 200);
+      assert.equal(
+        (JSON.parse((await copy())!.snippet) as typeof given & { mcpServers: { ported: { url: string } } }).mcpServers.ported.url,
+        entry.url,
+      );
+      // Closed and opened again: as after a reload.
+      await configuration().update("gateway.tcp", false, vscode.ConfigurationTarget.Global);
+      await eventually("the port to be closed", () =>
+        answers().then(
+          () => undefined,
+          () => true,
+        ),
+      );
+      await configuration().update("gateway.tcp", true, vscode.ConfigurationTarget.Global);
+      assert.equal(await eventually("the port to be open again", answers), 200);
+    } finally {
+      for (const key of ["gateway.tcp", "gateway.port"])
+        await configuration().update(key, undefined, vscode.ConfigurationTarget.Global);
+    }
   });
 });
 

@@ -11,6 +11,7 @@ import type { CommandMap } from "../commands.ts";
 import type { CoreHost } from "../core-host.ts";
 import type { OtherClients } from "../other-clients.ts";
 import { section } from "../settings.ts";
+import type { Settings } from "../settings.ts";
 import { UserError } from "../user-error.ts";
 import { ClientNode } from "../views/clients.ts";
 import { agoText } from "../words.ts";
@@ -18,6 +19,7 @@ import { agoText } from "../words.ts";
 export function otherClientActions(
   host: CoreHost,
   clients: OtherClients,
+  settings: Settings,
 ): Pick<CommandMap, "mcpSafeReplay.copyGatewayConfiguration" | "mcpSafeReplay.revokeClient"> {
   return {
     "mcpSafeReplay.copyGatewayConfiguration": async (target) => {
@@ -33,6 +35,8 @@ export function otherClientActions(
       if (asked.way === "http" && port === undefined)
         throw new UserError(`The port for other clients is closed. Switch on ${section}.gateway.tcp first.`);
 
+      const kept = asked.way === "http" ? await clients.keepPort(settings) : undefined;
+      const launcher = asked.way === "stdio" ? await clients.launcher() : "";
       const { label, file } = otherClientWords[asked.client];
       const { name, token } = await clients.admit(asked.client === "mcp.json" ? "Another client" : label);
       const ways = new Map<string, WayIn>(
@@ -43,7 +47,7 @@ export function otherClientActions(
             : {
                 kind: "stdio",
                 command: "node",
-                args: [clients.program, "connect", server, "--gateways", clients.meetingPlace, "--client", name],
+                args: [launcher, "connect", server, "--gateways", clients.meetingPlace, "--client", name],
                 env: { MCP_SAFE_REPLAY_TOKEN: token },
               },
         ]),
@@ -52,7 +56,8 @@ export function otherClientActions(
       await env.clipboard.writeText(snippet);
       if (script === undefined)
         void window.showInformationMessage(
-          `The configuration for ${label} is on the clipboard. Put it into ${file}. It holds a secret that lets "${name}" in; you can take it back with Revoke Client.`,
+          `The configuration for ${label} is on the clipboard. Put it into ${file}. It holds a secret that lets "${name}" in; you can take it back with Revoke Client.` +
+            (kept === undefined ? "" : ` It names port ${kept}, which is kept from now on (${section}.gateway.port).`),
         );
       return { name, snippet };
     },
@@ -93,7 +98,7 @@ async function ask(names: readonly string[], portIsOpen: boolean): Promise<Wish 
   if (!portIsOpen) return { client, servers, way: "stdio" };
   const ways: (QuickPickItem & { readonly way: Wish["way"] })[] = [
     { label: "By a program (stdio)", description: "finds the window that runs; needs Node.js 22 or later", way: "stdio" },
-    { label: "Over the port (HTTP)", description: "with this window's port as it is now", way: "http" },
+    { label: "Over the port (HTTP)", description: "with this window's port, which is kept", way: "http" },
   ];
   const way = await window.showQuickPick(ways, { title: "How is it to connect?" });
   return way === undefined ? undefined : { client, servers, way: way.way };
