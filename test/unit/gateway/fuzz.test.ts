@@ -165,11 +165,16 @@ describe("hostile traffic", () => {
     ["any bytes", fc.uint8Array({ maxLength: 300 }).map((bytes) => Buffer.from(bytes)), 500],
   ])(
     "(%s) is always answered with JSON-RPC, leaks nothing, and sends nothing that it does not say",
-    async (_what, bodies, numRuns) => {
+    async (what, bodies, runs) => {
+      const seed = Number(process.env["MSR_SEED"] ?? Math.trunc(Math.random() * 2 ** 31));
+      const numRuns = Number(process.env["MSR_RUNS"] ?? runs);
+      const statuses = new Map<number, number>();
+      const calledBefore = s.calls.count;
       await fc.assert(
         fc.asyncProperty(bodies, headers, async (body, head) => {
           const before = s.calls.count;
           const outcome = await attempt(body, head);
+          statuses.set(outcome.status, (statuses.get(outcome.status) ?? 0) + 1);
           expect([200, 202, 400, 404, 406]).toContain(outcome.status);
           if (outcome.status === 202) expect(outcome.body).toBe("");
           for (const message of messages(outcome)) expect(message).toMatchObject({ jsonrpc: "2.0" });
@@ -186,7 +191,11 @@ describe("hostile traffic", () => {
             expect(outcome.status).toBe(200);
           }
         }),
-        { numRuns },
+        { numRuns, seed },
+      );
+      const answers = [...statuses].sort(([a], [b]) => a - b).map(([status, count]) => `${count} with ${status}`);
+      console.log(
+        `fuzzed (${what}): ${numRuns} requests, seed ${seed}; answered ${answers.join(", ")}; ${s.calls.count - calledBefore} were calls`,
       );
       expect(
         (await attempt(encode({ jsonrpc: "2.0", id: 1, method: "ping" }), { "content-type": "application/json" })).status,
