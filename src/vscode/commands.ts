@@ -126,6 +126,8 @@ export interface CommandMap {
   "mcpSafeReplay.copyServerUrl": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.trustServer": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.untrustServer": (target?: ServerTarget) => Promise<void>;
+  "mcpSafeReplay.authorise": (target?: ServerTarget) => Promise<void>;
+  "mcpSafeReplay.signOut": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.showLog": (target?: ServerTarget) => Promise<void>;
   "mcpSafeReplay.openSettings": (target?: unknown) => Promise<void>;
   "mcpSafeReplay.exportJournal": (target?: ExportScript) => Promise<void>;

@@ -10,6 +10,7 @@ import { EventEmitter, commands, version, window, workspace } from "vscode";
 import type { Disposable, Event, ExtensionContext } from "vscode";
 import type { Core } from "../gateway/core.ts";
 import type { GatewayToken } from "../gateway/gateway.ts";
+import type { GrantStore } from "../hosting/auth/grant-store.ts";
 import type { Contract, Contracts } from "../replay/contracts.ts";
 import { DisposableList } from "./disposables.ts";
 import { makeEndpoint } from "./endpoint.ts";
@@ -51,6 +52,8 @@ export interface CoreHostParts {
   readonly logs: Logs;
   /** The secrets of clients outside of VS Code; read at each request. */
   readonly clientTokens: () => readonly GatewayToken[];
+  /** Where authorisations at remote servers are kept. */
+  readonly grants: GrantStore;
 }
 
 export class CoreHost implements Disposable {
@@ -188,6 +191,7 @@ export class CoreHost implements Disposable {
         legacyAgents: true,
         token,
         clientTokens: this.#parts.clientTokens,
+        grants: this.#parts.grants,
         trust: this.#parts.trust,
         settings: () => replaySettings(engine.defaultReplaySettings),
         contracts: () => this.#contractsNow(),

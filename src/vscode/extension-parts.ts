@@ -4,6 +4,7 @@
  */
 import { lm } from "vscode";
 import type { ExtensionContext } from "vscode";
+import { authorisationActions } from "./actions/authorise.ts";
 import { callActions } from "./actions/call-tool.ts";
 import { ImportPreview } from "./actions/import-preview.ts";
 import { importActions } from "./actions/import-servers.ts";
@@ -14,6 +15,7 @@ import { otherClientActions } from "./actions/other-clients.ts";
 import { serverActions } from "./actions/servers.ts";
 import { showAlarms } from "./alarms.ts";
 import { Attention } from "./attention.ts";
+import { Authorisations } from "./authorisations.ts";
 import { registerCommands } from "./commands.ts";
 import { CoreHost } from "./core-host.ts";
 import { DisposableList } from "./disposables.ts";
@@ -56,8 +58,13 @@ export function buildExtension(context: ExtensionContext): Extension {
 
   // The core, and what of it is shown
   const clients = parts.add(new OtherClients(context, log));
-  const host = parts.add(new CoreHost({ context, settings, sources, trust, problems, logs, clientTokens: clients.tokens }));
+  const authorisations = parts.add(new Authorisations(context, log));
+  const { grants } = authorisations;
+  const host = parts.add(
+    new CoreHost({ context, settings, sources, trust, problems, logs, clientTokens: clients.tokens, grants }),
+  );
   clients.follow(host, settings);
+  authorisations.follow(host);
   const operations = parts.add(new Operations(host, log));
   const rehearsals = parts.add(new Rehearsals(host, context.globalState));
   const documents = parts.add(new OperationDocuments(host, rehearsals));
@@ -81,7 +88,8 @@ export function buildExtension(context: ExtensionContext): Extension {
         ...journalActions(host),
         ...rehearsalActions(host, rehearsals),
         ...otherClientActions(host, clients, settings),
-        ...serverActions(host, settings, inputs, trust, logs, serverDocuments, clients),
+        ...serverActions(host, settings, inputs, authorisations, trust, logs, serverDocuments, clients),
+        ...authorisationActions(host, authorisations),
         ...importActions({ context, host, settings, inputs, preview }),
         "mcpSafeReplay.openSettings": async (key) => {
           await openSetting(key === "servers" ? key : undefined);

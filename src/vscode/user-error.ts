@@ -11,7 +11,7 @@ export class UserError extends Error {
 }
 
 /**
- * What to show of an error. The heart's own errors (`JournalError`, `HostingError`, `GatewayError`, `RehearsalError`) carry texts that are safe to show; they are known by
+ * What to show of an error. The heart's own errors (`JournalError`, `HostingError`, `GatewayError`, `RehearsalError`, `AuthorisationError`) carry texts that are safe to show; they are known by
  * name because the heart is bundled apart and `instanceof` does not reach across. Everything else goes to the log only.
  */
 export function messageFor(error: unknown): string | undefined {
@@ -19,7 +19,14 @@ export function messageFor(error: unknown): string | undefined {
   return shown.has(error.name) ? error.message : undefined;
 }
 
-const shown: ReadonlySet<string> = new Set(["UserError", "JournalError", "HostingError", "GatewayError", "RehearsalError"]);
+const shown: ReadonlySet<string> = new Set([
+  "UserError",
+  "JournalError",
+  "HostingError",
+  "GatewayError",
+  "RehearsalError",
+  "AuthorisationError",
+]);
 
 /** The code of a `JournalError`, if it is one. */
 export function journalCode(error: unknown): string | undefined {

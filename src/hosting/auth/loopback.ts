@@ -16,8 +16,12 @@ export async function loopbackReceiver(): Promise<RedirectReceiver> {
   const server = createServer({ maxHeaderSize: 16 * 1024, requestTimeout: 10_000 }, (request, response) => {
     const url = new URL(request.url ?? "/", "http://127.0.0.1");
     request.resume();
-    const { port } = server.address() as AddressInfo;
-    if (request.method !== "GET" || url.pathname !== path || request.headers.host !== `127.0.0.1:${port}`) {
+    // (On another port where an editor forwards it.)
+    if (
+      request.method !== "GET" ||
+      url.pathname !== path ||
+      !/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(request.headers.host ?? "")
+    ) {
       page(response, 404, "There is nothing here.");
       return;
     }

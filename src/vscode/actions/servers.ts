@@ -5,6 +5,7 @@
 import { ProgressLocation, commands, env, window, workspace } from "vscode";
 import type { Core } from "../../gateway/core.ts";
 import type { HostedServer } from "../../hosting/hosted-server.ts";
+import type { Authorisations } from "../authorisations.ts";
 import { scriptOf } from "../commands.ts";
 import type { CommandMap } from "../commands.ts";
 import type { CoreHost, Engine } from "../core-host.ts";
@@ -42,6 +43,7 @@ export function serverActions(
   host: CoreHost,
   settings: Settings,
   inputs: Inputs,
+  authorisations: Authorisations,
   trust: Trust,
   logs: Logs,
   documents: ServerDocuments,
@@ -101,13 +103,20 @@ export function serverActions(
     "mcpSafeReplay.openWorkspaceServers": () => openWorkspaceServers(),
     "mcpSafeReplay.forgetSecrets": async (target) => {
       if (scriptOf(target) === undefined) {
-        const text = "Forget all values that you entered for MCP servers in MCP Safe Replay?";
-        const detail = "Servers that need one wait until you enter it again. Servers that run are restarted without it.";
+        const text = "Forget all values that you entered for MCP servers in MCP Safe Replay, and all authorisations?";
+        const detail =
+          "Servers that need one wait until you enter it or authorise them again. Servers that run are restarted without it.";
         if ((await window.showWarningMessage(text, { modal: true, detail }, "Forget")) !== "Forget") return;
       }
+      const { core } = await host.ready();
+      const authorised = [...core.servers.values()].filter((server) => server.authorisation?.authorised === true);
       const count = await inputs.forget();
+      for (const server of authorised) await server.authorisation?.signOut();
+      // And those of servers that are not hosted now.
+      await authorisations.forget();
       await host.reload();
-      logs.extension.info(`Forgot ${count} entered values.`);
+      await Promise.all(authorised.map((server) => server.restart().catch(() => undefined)));
+      logs.extension.info(`Forgot ${count} entered values and ${authorised.length} authorisations.`);
     },
     "mcpSafeReplay.showLog": (target) => {
       const name = nameOf(target);

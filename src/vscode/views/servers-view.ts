@@ -67,15 +67,26 @@ export class ServerNode extends ViewNode {
     const verdict = trust.of(server.name);
     const { status } = server;
     const runs = running.has(status.state);
-    this.contextValue = `server;${runs ? "running" : "stopped"};${verdict.trusted ? "trusted" : "untrusted"}`;
+    const { authorisation } = server;
+    const authority =
+      authorisation?.need !== undefined || (status.state === "needs-authorisation" && authorisation !== undefined)
+        ? "authorise;"
+        : authorisation?.authorised === true
+          ? "authorised;"
+          : "";
+    this.contextValue = `server;${runs ? "running" : "stopped"};${authority}${verdict.trusted ? "trusted" : "untrusted"}`;
     this.iconPath = stateIcons[status.state];
     const suspended = !verdict.trusted && verdict.why !== "not-granted";
     // Those of a server that does not run are what it listed last.
     const count = countText(server.tools.length, "tool");
     const tools = server.tools.length === 0 || status.state === "failed" ? [] : [runs ? count : `${count} remembered`];
-    this.description = [stateText(status, now), ...tools, ...originText(origin), ...(suspended ? ["trust suspended"] : [])].join(
-      ", ",
-    );
+    this.description = [
+      stateText(status, now),
+      ...tools,
+      ...originText(origin),
+      ...(authorisation?.need === "more-scopes" ? ["wants more rights"] : []),
+      ...(suspended ? ["trust suspended"] : []),
+    ].join(", ");
     this.#trust = trust;
     this.#origin = origin;
     // What its program wrote last, and everything else on record, is one click away.
@@ -287,6 +298,9 @@ function serverTooltip(server: HostedServer, trust: Trust, origin: Origin | unde
   const latency = latencyText(health, now);
   if (latency !== undefined) line("Latest answer after", latency);
   line("Reconnects", reconnectsText(health, now));
+  if (server.authorisation?.need !== undefined) line("Authorisation", "needed: choose Authorise… in this row");
+  else if (server.authorisation?.authorised === true)
+    line("Authorisation", "given in the browser, kept in VS Code's secret storage");
   line("Defined in", origin === undefined || origin === "user" ? "your settings" : `the workspace (${origin.folder})`);
   line("Definition", definitionWords(server.definition));
   const verdict = trust.of(name);
