@@ -30,6 +30,8 @@ export interface Behaviour {
   /** Answers of the token endpoint wait for this. */
   gate: Promise<void> | undefined;
   clientIdDocuments: boolean;
+  /** The page for the person, where it is not this server's own. */
+  page: string | undefined;
   /** Status and Location for a request for its metadata. */
   redirect: string | undefined;
   /** Pads its metadata to so many bytes. */
@@ -75,6 +77,7 @@ export class AuthorisationServer {
     grants: undefined,
     gate: undefined,
     clientIdDocuments: false,
+    page: undefined,
     redirect: undefined,
     padding: 0,
   };
@@ -181,7 +184,7 @@ export class AuthorisationServer {
     const { behaviour, origin } = this;
     return {
       issuer: behaviour.issuer ?? this.issuer,
-      authorization_endpoint: `${origin}/authorize`,
+      authorization_endpoint: behaviour.page ?? `${origin}/authorize`,
       token_endpoint: `${origin}/token`,
       ...(behaviour.registration === "none" ? {} : { registration_endpoint: `${origin}/register` }),
       response_types_supported: ["code"],
@@ -210,7 +213,7 @@ export class AuthorisationServer {
     } else {
       this.#codes.set(code, {
         challenge: query.get("code_challenge") ?? "",
-        redirectUri: redirect.origin + redirect.pathname,
+        redirectUri: query.get("redirect_uri") ?? "",
         client: query.get("client_id") ?? "",
         scope: query.get("scope") ?? undefined,
       });
