@@ -99,6 +99,13 @@ describe("when a person is needed", () => {
 });
 
 describe("what authorisation does not change", () => {
+  it("there is one further attempt, whatever the authorisation says", async () => {
+    await open("modern-json");
+    const { authorisation } = lab.server;
+    if (authorisation !== undefined) authorisation.settle = () => Promise.resolve("retry");
+    await call("agent", "C", [refused(), refused(), refused()], notExecuted("refused", { requests: 2 }));
+  });
+
   it("a lost call is not made again because a later one was authorised", async () => {
     await open("http-json");
     await call("agent", "C", [{ do: "reset" }], unresolved("connection-lost"));
