@@ -155,7 +155,7 @@ export async function createCore(options: CoreOptions): Promise<Core> {
   /** Servers that are to be started or asked once they are all there. */
   let begin: (() => void)[] = [];
   const remembered = rememberedFile(join(options.journalDir, "tools.json"));
-  const add = (name: string, definition: ServerDefinition): void => {
+  const add = (name: string, definition: ServerDefinition, predecessor: Promise<unknown> | undefined): void => {
     const policy = (): StartPolicy | undefined => options.startPolicy?.(name);
     const authorisation = authorisationFor(definition, grants, clock, (level, text) => options.log(name, { level, text }));
     const server = createHostedServer({
@@ -164,6 +164,7 @@ export async function createCore(options: CoreOptions): Promise<Core> {
       definition,
       eraStore,
       authorisation,
+      ...(predecessor === undefined ? {} : { predecessor }),
       startPolicy: () => policy() ?? "onUse",
       mayStart: () => options.mayStart?.(name) ?? true,
       remembered: {
@@ -206,17 +207,17 @@ export async function createCore(options: CoreOptions): Promise<Core> {
     planRehearsal: async (request) => planRehearsalOf(rehearsalParts(request.server), request, servers.get(request.server)),
     rehearse: async (request, agreed, hooks) => rehearseContract(rehearsalParts(request.server), request, agreed, hooks),
     async setDefinitions(definitions) {
-      const ending: Promise<void>[] = [];
+      const ending = new Map<string, Promise<unknown>>();
       for (const [name, server] of servers) {
         const wanted = definitions.get(name);
         if (wanted !== undefined && sameDefinition(wanted, server.definition)) continue;
         servers.delete(name);
         server.authorisation?.dispose();
-        ending.push(twins.drop(server), server.dispose());
+        ending.set(name, Promise.all([twins.drop(server), server.dispose()]));
       }
       for (const [name, definition] of definitions) {
         const kept = servers.get(name);
-        if (kept === undefined) add(name, definition);
+        if (kept === undefined) add(name, definition, ending.get(name));
         // In the order of the definitions, whenever each of them came.
         else if (servers.delete(name)) servers.set(name, kept);
       }
@@ -225,7 +226,7 @@ export async function createCore(options: CoreOptions): Promise<Core> {
       const starting = begin;
       begin = [];
       for (const start of starting) start();
-      await Promise.all(ending);
+      await Promise.all(ending.values());
       // An answer that can still be fetched is worth a connection; a failure to make one shows in the server's status.
       for (const name of await calls.serversToRevisit())
         void servers

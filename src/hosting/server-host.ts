@@ -54,6 +54,8 @@ export interface HostedServerOptions {
   readonly startPolicy?: () => StartPolicy;
   /** Whether it may be started now: the workspace that defines it is trusted. Read at use. Default: it may. */
   readonly mayStart?: () => boolean;
+  /** The end of the server that had this name before: one process per server, so that of a program is waited for. */
+  readonly predecessor?: Promise<unknown>;
   /** Where what it says of itself is kept for the next run. Default: nowhere. */
   readonly remembered?: RememberedServers;
   readonly authorisation?: ServerAuthorisation | undefined;
@@ -279,7 +281,7 @@ class ServerHost implements HostedServer {
 
   async #connectOnce(signal: AbortSignal): Promise<LiveConnection> {
     // One process per server: the old one is gone before a new one starts.
-    if (this.definition.type === "stdio") await this.#retired.gone();
+    if (this.definition.type === "stdio") await Promise.all([this.#options.predecessor, this.#retired.gone()]);
     let connection: LiveConnection | undefined;
     try {
       const parts = {

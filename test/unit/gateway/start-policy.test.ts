@@ -7,6 +7,7 @@ import type { ServerDefinition } from "../../../src/hosting/definitions.ts";
 import type { StartPolicy } from "../../../src/hosting/hosted-server.ts";
 import { defaultReplaySettings } from "../../../src/replay/settings.ts";
 import { temporaryFolder } from "../../support/temp.ts";
+import { child, lives } from "../hosting/fixtures/child.ts";
 import { legacyHandlers, modernHandlers, RawServer, type Handlers } from "../hosting/fixtures/raw-http.ts";
 
 type Fields = Record<string, unknown>;
@@ -255,4 +256,19 @@ it("a changed definition restarts exactly that server, and a changed start polic
   expect(two.requests("initialize")).toHaveLength(1);
   expect(one.requests("initialize").map(({ headers }) => headers["x-header"])).toEqual(["a", "b"]);
   await expect.poll(() => one.requests("DELETE").length).toBe(1);
+});
+
+it("a program whose definition changed starts only when nothing is left of the one before", { timeout: 30_000 }, async () => {
+  const places = folderFor();
+  const program = child("stubborn");
+  const core = await coreIn(places, "onStartup");
+  const definitions = (value: string): ReadonlyMap<string, ServerDefinition> =>
+    new Map([["one", { ...program.definition, env: { VALUE: value } }]]);
+  await core.setDefinitions(definitions("a"));
+  await expect.poll(() => core.servers.get("one")?.status.state, { timeout: 20_000 }).toBe("connected");
+  await core.setDefinitions(definitions("b"));
+  await expect.poll(() => core.servers.get("one")?.status.state, { timeout: 20_000 }).toBe("connected");
+  const story = program.entries().flatMap((entry) => ["started", "signal"].filter((what) => what in entry));
+  expect(story).toEqual(["started", "signal", "started"]);
+  expect(program.pids().map(lives)).toEqual([false, true]);
 });
