@@ -125,7 +125,14 @@ describe("the way from an existing mcp.json", { timeout: TEST_MS }, () => {
     const stage = stageNow();
     await stage.window.reload();
     await stage.views.open();
-    await stage.views.untilConnected("till", "hotel");
+    // Their tools are known from the last window: nothing is started before somebody uses them.
+    await stage.views.untilRows("Servers", [/^hotel stopped, \d+ tools? remembered$/, /^till stopped, \d+ tools? remembered$/]);
+    const before = remote.requests("initialize").length;
+    await stage.views.act("Servers", "till", "Start Server…");
+    await stage.views.untilConnected("till");
+    const after = remote.requests("initialize");
+    expect(after.length).toBe(before + 1);
+    expect(after.at(-1)?.headers["authorization"]).toBe(`Bearer ${secret}`);
     await stage.window.runCommand("MCP Safe Replay: Forget Secrets…");
     expect(await stage.window.dialogText()).toContain("Forget all values that you entered for MCP servers");
     await stage.window.screenshot("import-6-forget");
