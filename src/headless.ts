@@ -33,6 +33,7 @@ const usage = `mcp-safe-replay ${version}: MCP servers behind a gateway that kee
   mcp-safe-replay connect NAME (--socket PATH | --url URL | --gateways DIR) [--token-file FILE] [--client NAME]
   mcp-safe-replay authorise NAME --config FILE --journal-dir DIR [--forget]
   mcp-safe-replay operations  --journal-dir DIR [--state STATE] [--json]
+  mcp-safe-replay reconcile ID --journal-dir DIR [(--look-up | --recover) --config FILE]
   mcp-safe-replay reconcile ID --as effect-confirmed|no-effect|dismissed --evidence TEXT --journal-dir DIR
   mcp-safe-replay acknowledge ID --note TEXT --journal-dir DIR
   mcp-safe-replay export --journal-dir DIR --format jsonl|csv [--what events|operations]
@@ -53,7 +54,14 @@ async function main(argv: readonly string[]): Promise<number> {
     case "operations":
       return operations(rest);
     case "reconcile":
-      return reconcile(rest);
+      return reconcile(rest, {
+        config: (file) => {
+          const config = readConfigFile(file);
+          refuseProblems(config);
+          return config;
+        },
+        clientInfo: { name: "mcp-safe-replay", version },
+      });
     case "acknowledge":
       return acknowledge(rest);
     case "export":

@@ -11,7 +11,10 @@ import { everyOperation } from "../operations/paging.ts";
 import { openSqliteJournal } from "../operations/sqlite-journal.ts";
 import { verdictText, verifyJournal } from "../operations/verify.ts";
 import { acknowledgeConflict, settleOperation } from "../replay/settle.ts";
+import type { HeadlessConfig } from "../gateway/headless-config.ts";
+import { fingerprintOf } from "../hosting/definitions.ts";
 import { log, parse, required, UsageError, write } from "./command-line.ts";
+import { findOut, reconcileLines, type FindOutParts } from "./reconcile.ts";
 
 export async function operations(argv: readonly string[]): Promise<number> {
   const options = parse(argv, {
@@ -75,15 +78,43 @@ function withoutContents(data: unknown): Record<string, unknown> {
   return rest;
 }
 
-export async function reconcile(argv: readonly string[]): Promise<number> {
-  const options = parse(argv, { as: { type: "string" }, evidence: { type: "string" }, "journal-dir": { type: "string" } }, true);
-  const [id, ...more] = options.positionals;
+/** What a command that asks a hosted server needs. */
+export interface AskingParts {
+  /** @throws UsageError */
+  readonly config: (file: string) => HeadlessConfig;
+  readonly clientInfo: FindOutParts["clientInfo"];
+}
+
+/** Shows an operation, finds out more about it, or settles it. */
+export async function reconcile(argv: readonly string[], parts: AskingParts): Promise<number> {
+  const { values, positionals } = parse(
+    argv,
+    {
+      as: { type: "string" },
+      evidence: { type: "string" },
+      "look-up": { type: "boolean", default: false },
+      recover: { type: "boolean", default: false },
+      config: { type: "string" },
+      "journal-dir": { type: "string" },
+    },
+    true,
+  );
+  const [id, ...more] = positionals;
   if (id === undefined || more.length > 0) throw new UsageError("reconcile: name exactly one operation ID");
-  const as = required(options.values["as"], "--as");
+  const wishes = (["as", "look-up", "recover"] as const).filter((name) => values[name] !== undefined && values[name] !== false);
+  const [wish] = wishes;
+  if (wishes.length > 1)
+    throw new UsageError("reconcile: give one of --as, --look-up and --recover, or none to see what is known");
+  if (wish === undefined) {
+    if (values["evidence"] !== undefined) throw new UsageError("--as is needed");
+    return show(id, values["journal-dir"] as string | undefined);
+  }
+  if (wish !== "as") return find(wish, id, values, parts);
+  const as = required(values["as"], "--as");
   if (!(settlements as readonly string[]).includes(as)) throw new UsageError(`--as: must be one of ${settlements.join(", ")}`);
-  const evidence = required(options.values["evidence"], "--evidence").trim();
+  const evidence = required(values["evidence"], "--evidence").trim();
   if (evidence === "") throw new UsageError("--evidence: say in a line how you know");
-  const journal = openForWriting(options.values["journal-dir"]);
+  const journal = openForWriting(values["journal-dir"]);
   try {
     const settled = await settleOperation(journal, id, as as Settlement, evidence, "person", Date.now());
     process.stdout.write(`${settled.id}  ${settled.state}\n`);
@@ -91,6 +122,62 @@ export async function reconcile(argv: readonly string[]): Promise<number> {
   } finally {
     await journal.close();
   }
+}
+
+async function show(id: string, directory: string | undefined): Promise<number> {
+  const journal = openForReading(directory);
+  try {
+    const lines = reconcileLines(await known(journal, id), await journal.events(id));
+    await write(`${lines.join("\n")}\n`);
+    return 0;
+  } finally {
+    await journal.close();
+  }
+}
+
+async function find(
+  how: "look-up" | "recover",
+  id: string,
+  values: Readonly<Record<string, unknown>>,
+  { config: read, clientInfo }: AskingParts,
+): Promise<number> {
+  const config = read(required(values["config"], "--config"));
+  const journal = openForWriting(values["journal-dir"]);
+  // The programs and timers of a hosted server do not keep this one alive.
+  const alive = setInterval(() => undefined, 2 ** 30);
+  try {
+    const operation = await known(journal, id);
+    const definition = config.definitions.get(operation.intention.server);
+    if (definition === undefined)
+      throw new UsageError(`--config: there is no server '${operation.intention.server}' in the configuration`);
+    const found = await findOut(how, operation, {
+      journal,
+      definition,
+      desk: {
+        trust: {
+          workspaceTrusted: () => config.workspaceTrusted,
+          serverTrustSetting: (name) => config.serverTrust.get(name) === true,
+          // The configuration file is the person's own word about exactly the definitions that stand beside it.
+          consentFingerprint: () => fingerprintOf(definition),
+        },
+        settings: () => config.settings,
+        contracts: () => config.contracts,
+        log: (name, text) => log("info", name, text),
+      },
+      clientInfo,
+    });
+    await write(`${found}\n${id}  ${(await known(journal, id)).state}\n`);
+    return 0;
+  } finally {
+    clearInterval(alive);
+    await journal.close();
+  }
+}
+
+async function known(journal: Journal, id: string): Promise<Operation> {
+  const operation = await journal.operation(id);
+  if (operation === undefined) throw new JournalError("unknown-operation", `There is no operation ${id}.`);
+  return operation;
 }
 
 /** A person has seen that an answer contradicts a settlement. */

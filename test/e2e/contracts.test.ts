@@ -211,6 +211,32 @@ describe("a lost booking, with a contract that names a lookup", { timeout: TEST_
   });
 });
 
+describe("a lost booking whose key the provider says was used with other arguments", { timeout: TEST_MS }, () => {
+  const stage = useStage(
+    {
+      servers: ["booking"],
+      settings: contracts("booking", "create_booking", {
+        // Whatever it answers to a repeated key is taken for that word.
+        duplicatePrevention: { ...duplicatePrevention, otherPayload: "reference != null" },
+      }),
+    },
+    async (current) => {
+      await current.views.open();
+      await current.views.untilConnected("booking");
+    },
+  );
+
+  it("is an alarm to the person, stays unresolved, and nothing more is sent", async () => {
+    await stage().chooseTool("booking", "create_booking");
+    await stage().window.answerInput(JSON.stringify(stay));
+    await stage().window.waitForNotification("the provider says that this call's key was used with other arguments");
+    await stage().views.untilBadge("1");
+    expect(await stage().latestOperation()).toMatchObject({ state: "unresolved", reason: "key-conflict" });
+    expect(creates(stage())).toHaveLength(2);
+    await stage().window.screenshot("contracts-13-alarm");
+  });
+});
+
 describe("a lost booking, with a contract for duplicate prevention", { timeout: TEST_MS }, () => {
   const stage = useStage(
     {

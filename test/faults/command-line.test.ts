@@ -102,6 +102,57 @@ describe("serve", () => {
     await client.close();
   });
 
+  it("shows what is known of an unresolved call, and a contract's lookup settles it from the command line", async () => {
+    await program.serve({ servers: { booking: booking() }, workspaceTrusted: true });
+    const client = await connect(program.urls["booking"]!);
+    await book(client);
+    const id = (await program.operations())[0]?.id ?? "";
+    await client.close();
+    await program.end();
+    const at = ["--journal-dir", program.journalDir];
+    const shown = await runHeadless(["reconcile", id, ...at]);
+    expect(shown).toMatchObject({ code: 0, stderr: "" });
+    expect(shown.stdout).toContain(`${id}  unresolved: the server's process ended before the answer arrived`);
+    expect(shown.stdout).toContain("create_booking on booking, called ");
+    expect(shown.stdout).toMatch(/attempt 1: over stdio \(2025-11-25\), RPC id .*; got as far as 'sent'; outcome unknown/);
+    expect(shown.stdout).not.toMatch(/Ada|Grand|--recover/);
+    // With the contract beside the server's definition.
+    const lookup = {
+      tool: "find_booking",
+      arguments: { hotel: "{{arguments/hotel}}", night: "{{arguments/night}}", guest: "{{arguments/guest}}" },
+      effect: "status == 'found'",
+      noEffect: "status == 'none'",
+      sameAs: { "/hotel": "booking.hotel", "/night": "booking.night", "/guest": "booking.guest" },
+      consistentAfterSeconds: 1,
+      recordsKeptSeconds: 86_400,
+    };
+    const config = join(program.folder.path, "with-contract.json");
+    const contracts = { booking: { create_booking: { documentation: "https://hotel.example/docs", lookup } } };
+    const write = (serverTrust: boolean) =>
+      writeFileSync(
+        config,
+        JSON.stringify({
+          servers: { booking: booking() },
+          workspaceTrusted: true,
+          serverTrust: { booking: serverTrust },
+          contracts,
+        }),
+      );
+    const find = (how: string) => runHeadless(["reconcile", id, how, "--config", config, ...at]);
+    write(false);
+    expect((await find("--look-up")).stdout).toMatch(/^undecided: the lookup tool is not a proven read.*\n.*unresolved\n$/);
+    write(true);
+    expect((await find("--recover")).stdout).toMatch(/^The server does not have the answer any more\.\n.*unresolved\n$/);
+    expect((await find("--look-up")).stdout).toMatch(
+      /^effect: the lookup tool 'find_booking' found the record.*\n.*effect-confirmed\n$/,
+    );
+    expect((await find("--look-up")).code).toBe(1);
+    const after = await runHeadless(["reconcile", id, ...at]);
+    expect(after.stdout).toContain("observed by the lookup: undecided");
+    expect(after.stdout).toMatch(/observed: effect-confirmed; the lookup tool/);
+    expect(new LedgerReader(ledgerDir()).effects({ tool: "create_booking" })).toHaveLength(1);
+  });
+
   it("ends cleanly on SIGTERM, and finds what was in flight when it was killed", async () => {
     await program.serve({ servers: { booking: { ...booking(), env: { MSR_DEMO_LOSE: "hang" } } }, workspaceTrusted: true });
     const client = await connect(program.urls["booking"]!);
@@ -173,6 +224,8 @@ describe("bad usage and configuration end with 2, one clear line, and nothing se
     ["a folder that is not there", ["operations", "--journal-dir", "/nowhere/at/all"], "is not a folder"],
     ["an unknown state", ["operations", "--journal-dir", "/", "--state", "lost"], "--state"],
     ["an unknown settlement", ["reconcile", "x", "--as", "maybe", "--evidence", "x", "--journal-dir", "/"], "--as"],
+    ["two wishes at once", ["reconcile", "x", "--recover", "--look-up", "--journal-dir", "/"], "give one of --as"],
+    ["a lookup without a configuration", ["reconcile", "x", "--look-up", "--journal-dir", "/"], "--config is needed"],
     ["no evidence", ["reconcile", "x", "--as", "dismissed", "--journal-dir", "/"], "--evidence is needed"],
     ["an unknown format", ["export", "--journal-dir", "/", "--format", "xml"], "--format"],
     ["no token on TCP", ["serve", "--config", "CONFIG", "--journal-dir", "JOURNAL"], "needs a token"],
