@@ -217,7 +217,7 @@ describe("a lost booking whose key the provider says was used with other argumen
       servers: ["booking"],
       settings: contracts("booking", "create_booking", {
         // Whatever it answers to a repeated key is taken for that word.
-        duplicatePrevention: { ...duplicatePrevention, otherPayload: "reference != null" },
+        duplicatePrevention: { ...duplicatePrevention, otherPayload: "booking != null" },
       }),
     },
     async (current) => {
