@@ -232,7 +232,7 @@ function oauthApart(oauth: OAuthDefinition): { readonly oauth: OAuthDefinition; 
   const secrets: Record<string, string> = {};
   const open = (["clientSecret", "privateKey"] as const).map((field) => {
     const value = oauth[field];
-    if (value === undefined || /^\$\{input:[^}]*\}$/.test(value)) return {};
+    if (value === undefined || /\$\{input:[^}]*\}/.test(value)) return {};
     const placeholder = `\${input:oauth.${field}}`;
     secrets[placeholder] = value;
     return { [field]: placeholder };

@@ -37,6 +37,20 @@ describe("server definitions", () => {
     ["an environment value that is no text", { command: "x", env: { A: 1 } }, "s.env.A", "string"],
     ["an unknown key", { command: "x", argz: [] }, "s", "does not know 'argz'"],
     ["a url that is none", { url: "nonsense" }, "s.url", "http:// or https://"],
+    ["an authorisation with an unknown key", { url: "https://x.example/", oauth: { client: "x" } }, "s.oauth", "'client'"],
+    [
+      "a metadata document over plain http",
+      { url: "https://x.example/", oauth: { clientMetadataUrl: "http://x.example/c" } },
+      "s.oauth.clientMetadataUrl",
+      "https:// URL",
+    ],
+    ["a scope with a blank", { url: "https://x.example/", oauth: { scopes: ["a b"] } }, "s.oauth.scopes.0", "without blanks"],
+    [
+      "an account without credentials",
+      { url: "https://x.example/", oauth: { grant: "client-credentials", clientId: "x" } },
+      "s.oauth",
+      "needs 'clientId' and 'clientSecret'",
+    ],
     ["a url of another scheme", { url: "file:///etc/passwd" }, "s.url", "http:// or https://"],
     ["text instead of an object", "node x.js", "s", "must be an object"],
     ["an unknown variable", { command: "${nonsense}" }, "s.command", "does not know the variable ${nonsense}"],
@@ -128,6 +142,20 @@ describe("inputs in a definition", () => {
       url: "https://x.example/eu",
       headers: { Authorization: "Bearer s3cret" },
     });
+  });
+
+  it("keep a client secret apart, wherever it comes from", () => {
+    const at = (clientSecret: string): ServerDefinition | undefined =>
+      read(
+        { a: { url: "https://x.example/mcp", oauth: { clientId: "us", clientSecret } } },
+        { input: (id) => (id === "secret" ? { value: "hush", secret: true } : undefined), env: { SECRET: "hush" } },
+      ).definitions.get("a");
+    for (const written of ["hush", "${env:SECRET}", "${input:secret}"]) {
+      const definition = at(written);
+      const { secrets: _, ...open } = definition ?? {};
+      expect(JSON.stringify(open)).not.toContain("hush");
+      expect(definition && withSecrets(definition)).toMatchObject({ oauth: { clientId: "us", clientSecret: "hush" } });
+    }
   });
 
   it("a new secret is another connection, but no other server to be trusted; any other value is", () => {
