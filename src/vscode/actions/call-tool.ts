@@ -256,6 +256,8 @@ async function show(
   const mark = markOf(answer);
   const id = mark?.id ?? answer.operationId;
   if (mark?.state === "unresolved" && id !== undefined) {
+    // An alarm is told by itself, whoever called (alarms.ts).
+    if (mark.reason === "key-conflict") return outcomeOf(answer);
     offer(`"${tool}" lost its answer: it may have taken effect, and it was not repeated.`, id, documents);
   } else if (mark?.state === "held" && id !== undefined) {
     const text =
