@@ -40,7 +40,11 @@ function partsOf(definition: ServerDefinition, salt: string): Record<string, str
           ["working folder", digest(definition.cwd ?? null)],
           ...named("environment variable", definition.env),
         ]
-      : [["URL", digest(definition.url)], ...named("header", definition.headers)];
+      : [
+          ["URL", digest(definition.url)],
+          ...named("header", definition.headers),
+          ...(definition.oauth === undefined ? [] : ([["authorisation", digest(definition.oauth)]] as [string, string][])),
+        ];
   return Object.fromEntries([["kind of server", digest(definition.type)], ...parts]);
 }
 

@@ -14,6 +14,7 @@ describe("a record of consent", () => {
     ["working folder", program, { ...program, cwd: "/elsewhere" }],
     ["URL", remote, { ...remote, url: "https://b.example/mcp" }],
     ["header Authorization", remote, { ...remote, headers: { Authorization: "Bearer other" } }],
+    ["authorisation", remote, { ...remote, oauth: { clientId: "mine" } }],
     ["kind of server", remote, { ...remote, type: "sse" }],
   ])("says that the %s changed, and the fingerprint is another", (what, before, after) => {
     expect(changesSince(consentTo(before, "f", 1), after)).toEqual([what]);
