@@ -395,14 +395,14 @@ export class SqliteJournal implements Journal {
   }
 
   /** @param nothing what there is when the file cannot be read at all (`problem` says why) */
-  #read<T>(nothing: T, read: (tables: Tables) => T): Promise<T> {
-    return new Promise((resolve, reject) => {
-      try {
-        resolve(this.#tables === undefined ? nothing : read(this.#tables));
-      } catch (error) {
-        reject(this.#failed(error));
-      }
-    });
+  async #read<T>(nothing: T, read: (tables: Tables) => T): Promise<T> {
+    // What was appended before in this turn is written before this continues: a read sees it.
+    if (this.#scheduled) await Promise.resolve();
+    try {
+      return this.#tables === undefined ? nothing : read(this.#tables);
+    } catch (error) {
+      throw this.#failed(error);
+    }
   }
 
   // ---- ending -------------------------------------------------------------------------------------------------------------------

@@ -101,6 +101,14 @@ export function journalContract(name: string, make: () => JournalUnderTest): voi
       expect(await journal.operation("a")).toMatchObject({ state: "prepared" });
     });
 
+    it("lets a read see what was appended before it, without a wait for the append", async () => {
+      const appended = journal.append([makeEvent("a", "prepared", intention()), makeEvent("a", "sent", attemptStart())], {
+        durable: false,
+      });
+      expect(await journal.operations({ digest: "digest" })).toMatchObject([{ id: "a", state: "in-flight" }]);
+      await appended;
+    });
+
     it("lists by state, server and digest, newest first, in pages", async () => {
       for (const id of ["a", "b", "c"]) {
         await journal.append(
