@@ -1,6 +1,7 @@
 /**
  * Owns: a deterministic death for the command line program: loaded with `node --import`, it kills its own process (SIGKILL) right after the
- * transaction in which the first journal event of the type `MSR_TEST_KILL_AFTER` was committed: between the write and whatever follows it.
+ * first journal event of the type `MSR_TEST_KILL_AFTER` was committed: between the write and whatever follows it. Appends that came later
+ * and would share its transaction are not in it.
  */
 import { DatabaseSync, StatementSync } from "node:sqlite";
 
@@ -15,6 +16,8 @@ if (type !== undefined) {
   const exec = DatabaseSync.prototype.exec;
   DatabaseSync.prototype.exec = function (sql) {
     exec.call(this, sql);
-    if (seen && sql === "COMMIT") process.kill(process.pid, "SIGKILL");
+    if (!seen || !sql.startsWith("RELEASE")) return;
+    exec.call(this, "COMMIT");
+    process.kill(process.pid, "SIGKILL");
   };
 }
