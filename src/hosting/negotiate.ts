@@ -81,13 +81,15 @@ export interface Negotiated {
 
 /**
  * One way to try. `era` undefined: ask. `remembered`: the era comes from the store and may be out of date. `preferred`: it is a wish, of
- * which nothing is known yet. `legacyRefused`: a process of this program has refused the older era.
+ * which nothing is known yet. `unasked`: the process before this one ended instead of an answer. `legacyRefused`: a process of this
+ * program has refused the older era.
  */
 interface Plan {
   readonly transport: ServerDefinition["type"];
   readonly era: Era | undefined;
   readonly remembered?: boolean;
   readonly preferred?: boolean;
+  readonly unasked?: boolean;
   readonly legacyRefused?: boolean;
 }
 
@@ -250,7 +252,7 @@ function judgeLoss(loss: Loss, wire: Wire, { legacyRefused }: Plan): Probe {
     throw new Failed(
       errorOf(loss),
       legacyRefused !== true && (loss.kind === "process-exit" || loss.kind === "stdout-closed")
-        ? { transport: "stdio", era: "2025-11-25" }
+        ? { transport: "stdio", era: "2025-11-25", unasked: true }
         : undefined,
     );
   }
@@ -298,11 +300,17 @@ async function connectLegacy(wire: Wire, plan: Plan, probe: Probe | undefined, p
     const error = unknown
       ? new HostingError("protocol", `The server chose protocol version ${chosen}, which is not known here.`)
       : await failureOn(wire, reason);
-    throw new Failed(error, await afterLegacy(reason, wire, plan, probe));
+    // It is there now, and does not speak the older era: its end before had another reason.
+    const refused = plan.unasked === true && error.kind === "protocol";
+    const next = refused ? asked(plan) : await afterLegacy(reason, wire, plan, probe);
+    throw new Failed(error, next);
   }
   const version = client.getNegotiatedProtocolVersion() ?? String(initialized?.["protocolVersion"]);
   return { wire, client, facts: factsOf("2025-11-25", version, wire, initialized, objectIn(initialized, "serverInfo")) };
 }
+
+/** A new process, which is asked what it speaks, and not again for the older era. */
+const asked = ({ transport }: Plan): Plan => ({ transport, era: undefined, legacyRefused: true });
 
 /** Where to go on after `initialize` failed, if anywhere. */
 async function afterLegacy(reason: unknown, wire: Wire, plan: Plan, probe: Probe | undefined): Promise<Plan | undefined> {
@@ -310,8 +318,7 @@ async function afterLegacy(reason: unknown, wire: Wire, plan: Plan, probe: Probe
   const refused = status === 400 || status === 404 || status === 405;
   const answeredWithError = !(reason instanceof LossError) && !isTimeout(reason);
   // It was only a wish: a new process is asked what it speaks.
-  if (plan.preferred === true && (reason instanceof LossError || isTimeout(reason) || answeredWithError))
-    return { transport: plan.transport, era: undefined, legacyRefused: true };
+  if (plan.preferred === true && (reason instanceof LossError || isTimeout(reason) || answeredWithError)) return asked(plan);
   // The remembered era may be out of date.
   if (plan.remembered === true && (refused || answeredWithError)) return { transport: plan.transport, era: undefined };
   if (wire.kind === "http" && refused) return { transport: "sse", era: "2025-11-25" };

@@ -300,6 +300,14 @@ describe("which era a process speaks", () => {
     }
   });
 
+  it("one that ended instead of an answer, and then refuses the older era, is asked after all", async () => {
+    const server = child("modern", "crash-once");
+    const { connection } = await connected(server.definition);
+    expect(connection.facts.era).toBe("2026-07-28");
+    expect(server.pids()).toHaveLength(3);
+    expect(lives(server.pids()[1] ?? 0)).toBe(false);
+  });
+
   it("one that ends at once is an error", async () => {
     const server = child("crash");
     await expect(host(server.definition).server.connect()).rejects.toMatchObject({
