@@ -221,15 +221,6 @@ export class Stage {
     return text === "" ? {} : (JSON.parse(text) as Record<string, unknown>);
   }
 
-  /** Changes parts of a server's definition in settings.json, as a person does in an editor. */
-  changeServerSettings(server: string, parts: Readonly<Record<string, unknown>>): void {
-    const settings = this.userSettings();
-    const servers = settings["mcpSafeReplay.servers"] as Record<string, Record<string, unknown>>;
-    const changed = { ...servers, [server]: { ...servers[server], ...parts } };
-    const file = join(this.profile.userDataDir, "User", "settings.json");
-    writeFileSync(file, JSON.stringify({ ...settings, "mcpSafeReplay.servers": changed }, null, 2));
-  }
-
   // ---- what a person does -------------------------------------------------------------------------------------------------------
 
   /** `Call Tool…` by the command palette, up to the box with the arguments; what stands in it. */
