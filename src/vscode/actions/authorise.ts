@@ -19,7 +19,11 @@ type Target = Parameters<CommandMap[AuthoriseCommand]>[0];
 export function authorisationActions(host: CoreHost, authorisations: Authorisations): Pick<CommandMap, AuthoriseCommand> {
   return {
     "mcpSafeReplay.authorise": async (target) => {
-      const server = await remoteServer(host, target, "Which server is to be authorised?");
+      const { core } = await host.ready();
+      // With one that asks for it there is no question which; VS Code also drops the row of a click while it draws the rows anew.
+      const asking = [...core.servers.values()].filter(({ authorisation }) => authorisation?.need !== undefined);
+      const only = target === undefined && asking.length === 1 ? asking[0]?.name : undefined;
+      const server = await remoteServer(host, only ?? target, "Which server is to be authorised?");
       if (server === undefined) return;
       const title = `Authorising "${server.name}": go on in your browser`;
       await window.withProgress(
