@@ -9,7 +9,7 @@ import canonicalize from "canonicalize";
 import type { HostedConnection, ListedTool } from "../hosting/connection.ts";
 import type { Ending } from "../hosting/evidence.ts";
 import type { HostedServer } from "../hosting/hosted-server.ts";
-import type { Intention, OperationEvent } from "../operations/model.ts";
+import type { Intention } from "../operations/model.ts";
 import { journal, type Course, type Journaled } from "./attempt.ts";
 import { patience } from "./backoff.ts";
 import { classify } from "./classify.ts";
@@ -34,6 +34,7 @@ import {
   type Scenario,
   type Seen,
 } from "./rehearsal-plan.ts";
+import { recordActing, rehearsalClient } from "./rehearsal-record.ts";
 
 export interface RehearsalHooks {
   /** What is being done, for a person who waits. */
@@ -41,9 +42,6 @@ export interface RehearsalHooks {
   /** Aborted when the person ends it; what was begun is still journaled. */
   readonly signal?: AbortSignal;
 }
-
-/** The name under which rehearsals stand in the journal. */
-export const rehearsalClient = "Rehearsal";
 
 /** A call that lost its answer by itself, or is still running, is asked again so often at most. */
 const askLimit = 6;
@@ -193,7 +191,7 @@ class Rehearsal {
     const waited = await this.#waitForWindow(acts[0]);
     await this.#count(acts);
     const scenarios = await Promise.all(acts.map((act) => this.#conclude(act)));
-    if (other.act !== undefined) await this.#record(other.act);
+    if (other.act !== undefined) await recordActing(this.#desk, this.#lookup, other.act, undefined);
     const [first] = acts;
     const { duplicatePrevention: prevention } = this.#contract;
     const findings = judgeRehearsal(this.#contract, {
@@ -402,7 +400,7 @@ class Rehearsal {
     const after: Seen = this.#ended
       ? { kind: "unclear", why: "the rehearsal was ended before the count" }
       : await this.#look(act, "after");
-    await this.#record(act, after);
+    await recordActing(this.#desk, this.#lookup, act, after);
     const answers = act.said.flatMap((said) => (said.kind === "answered" ? [canonicalize(said.result) ?? ""] : []));
     const calls = act.name === "after a lost answer" ? act.said.length + 1 : act.said.length;
     const spoilt = act.spoilt ?? (answers.length === 0 ? "no call was answered without an error" : undefined);
@@ -444,55 +442,6 @@ class Rehearsal {
       this.#desk.log(this.#server.name, `a lookup of a rehearsal failed (${kindOf(error)})`);
       return { kind: "unclear", why: "the server could not be reached for the lookup" };
     }
-  }
-
-  // ---- the record ---------------------------------------------------------------------------------------------------------------
-
-  /** How the calls of a scenario ended, in the journal; what is left without an answer is settled by what the lookup saw. */
-  async #record(act: Acting, after?: Seen): Promise<void> {
-    const desk = this.#desk;
-    const { id } = act.course;
-    if (act.endings.size === 0) return;
-    const events: OperationEvent[] = [];
-    let state: "in-flight" | "unresolved" | "completed" = "in-flight";
-    const lost = [...act.endings].filter(([, ending]) => ending.kind === "loss");
-    const answered = [...act.endings].filter(([, ending]) => ending.kind === "answer");
-    for (const [attempt, ending] of lost) {
-      if (ending.kind !== "loss") continue;
-      const verdict = classify(ending.loss);
-      if (verdict.outcome === "not-executed" && act.endings.size === 1) {
-        const status = ending.loss.httpStatus === undefined ? {} : { httpStatus: ending.loss.httpStatus };
-        await desk.note(desk.event(id, "refused", "server", { attempt, reason: verdict.reason, ...status }));
-        return;
-      }
-      events.push(
-        desk.event(id, "lost", "gateway", {
-          attempt,
-          stage: ending.loss.stage,
-          reason: verdict.reason,
-          kind: ending.loss.kind,
-          ...(ending.loss.httpStatus === undefined ? {} : { httpStatus: ending.loss.httpStatus }),
-          ...(verdict.outcome === "not-executed" ? { outcome: "not-executed" as const } : {}),
-        }),
-      );
-      state = "unresolved";
-    }
-    for (const [attempt, ending] of answered) {
-      if (ending.kind !== "answer") continue;
-      const data = { attempt, ...observationOf(ending.answer) };
-      events.push(
-        state === "in-flight"
-          ? desk.event(id, "answered", "server", { ...data, reason: "answered" })
-          : desk.event(id, "late-answer", "server", data),
-      );
-      state = "completed";
-    }
-    if (state === "completed") events.push(desk.event(id, "delivered", "gateway", { to: rehearsalClient }));
-    else if (after?.kind === "found" || (after?.kind === "count" && after.count > 0)) {
-      const evidence = `the lookup tool '${this.#lookup.tool}' found what a rehearsal made`;
-      events.push(desk.event(id, "settled", "server", { as: "effect-confirmed", evidence, attempts: act.course.attempts }));
-    }
-    await desk.note(...events);
   }
 
   async #pause(ms: number): Promise<void> {
