@@ -48,21 +48,23 @@ function inspect(key: SettingKey): (Inspection & UserScopes) | undefined {
   return workspace.getConfiguration(section).inspect(key);
 }
 
-function valuesOf(key: SettingKey): SettingValues {
-  const configuration = workspace.getConfiguration(section);
+function valuesOf(key: SettingKey, configuration = workspace.getConfiguration(section)): SettingValues {
   const values = { ...configuration.inspect(key), effective: configuration.get(key) };
   // As plain data: what VS Code gives are proxies and objects of several kinds, which are never equal.
   return JSON.parse(JSON.stringify(values)) as SettingValues;
 }
 
 /** Whether a profile is in use whose settings have a value for this setting, which is one for all profiles. */
-function isOverlaidByProfile(key: SettingKey): boolean {
-  return valuesOf(key).globalLocalValue !== undefined && settingKeys.some((one) => showsProfile(valuesOf(one)));
+function isOverlaidByProfile(key: SettingKey, values = valuesOf(key)): boolean {
+  if (values.globalLocalValue === undefined) return false;
+  const configuration = workspace.getConfiguration(section);
+  return settingKeys.some((one) => showsProfile(one === key ? values : valuesOf(one, configuration)));
 }
 
 /** The person's own value (persons-value.ts has the rule). */
 export function personsValue(key: SettingKey): unknown {
-  return personsOwn(valuesOf(key), isOverlaidByProfile(key));
+  const values = valuesOf(key);
+  return personsOwn(values, isOverlaidByProfile(key, values));
 }
 
 /** An own property of the person's object value; undefined for anything else. */
@@ -214,7 +216,7 @@ export function foreignKeys(): Readonly<Record<"workspace" | "machine" | "profil
       inspected(key).some((one) => one.workspaceValue !== undefined || one.workspaceFolderValue !== undefined),
     ),
     machine: settingKeys.filter((key) => inspected(key).some((one) => one.globalRemoteValue !== undefined)),
-    profile: settingKeys.filter(isOverlaidByProfile),
+    profile: settingKeys.filter((key) => isOverlaidByProfile(key)),
   };
 }
 
